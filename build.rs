@@ -1,0 +1,2 @@
+//! Builds the C programs of the tests.
+fn main() {}

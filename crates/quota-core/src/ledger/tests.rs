@@ -1,0 +1,179 @@
+//! The ledger's properties, by threads that play processes.
+
+use super::*;
+use std::sync::{Arc, Mutex};
+
+const MIB: u64 = 1 << 20;
+const UUID: [u8; 16] = [7; 16];
+
+/// A zeroed ledger on the heap; it is too large for a test's stack.
+fn fresh() -> Arc<Ledger> {
+    let slot = || Slot {
+        pid: AtomicU32::new(0),
+        _reserved: AtomicU32::new(0),
+        words: [const { AtomicU64::new(0) }; DEVICES_MAX],
+    };
+    let ledger = Arc::new(Ledger {
+        magic: AtomicU64::new(0),
+        version: AtomicU32::new(0),
+        high: AtomicU32::new(0),
+        _reserved: [0; 6],
+        devices: [const { DeviceName { halves: [AtomicU64::new(0), AtomicU64::new(0)] } }; DEVICES_MAX],
+        slots: core::array::from_fn(|_| slot()),
+    });
+    ledger.initialise(&Locked::assume()).expect("zero bytes are a ledger");
+    ledger
+}
+
+fn units(bytes: u64) -> Units {
+    Units::holding(Bytes(bytes)).expect("a small size")
+}
+
+fn try_charge(ledger: &Ledger, slot: SlotId, device: DeviceId, bytes: u64, cap: u64) -> Result<(), Denied> {
+    if ledger.charge(slot, device, units(bytes)) {
+        return Ok(());
+    }
+    ledger.grow(slot, device, units(bytes), Bytes(cap), &Locked::assume())
+}
+
+fn on_a_big_stack(test: impl FnOnce() + Send + 'static) {
+    std::thread::Builder::new().stack_size(16 << 20).spawn(test).expect("a thread").join().expect("the test");
+}
+
+#[test]
+fn a_charge_beyond_the_cap_is_denied_and_changes_nothing() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        let slot = SlotId(0);
+        ledger.occupy(slot, 1);
+        assert!(try_charge(&ledger, slot, device, 600 * MIB, 1024 * MIB).is_ok());
+        let denied = try_charge(&ledger, slot, device, 600 * MIB, 1024 * MIB).expect_err("over the cap");
+        assert_eq!(denied, Denied { asked: Bytes(600 * MIB), used: Bytes(600 * MIB), cap: Bytes(1024 * MIB) });
+        assert_eq!(ledger.used(device), Bytes(600 * MIB));
+        assert!(try_charge(&ledger, slot, device, 424 * MIB, 1024 * MIB).is_ok(), "exactly full");
+        assert!(try_charge(&ledger, slot, device, 1, 1024 * MIB).is_err());
+        ledger.give_back(slot, device, units(1024 * MIB));
+        assert_eq!(ledger.used(device), Bytes(0));
+    });
+}
+
+#[test]
+fn slack_of_others_is_no_reason_to_refuse() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        let (a, b) = (SlotId(0), SlotId(1));
+        ledger.occupy(a, 1);
+        ledger.occupy(b, 2);
+        assert!(try_charge(&ledger, a, device, 900 * MIB, 1024 * MIB).is_ok());
+        ledger.give_back(a, device, units(900 * MIB));
+        assert!(try_charge(&ledger, b, device, 1024 * MIB, 1024 * MIB).is_ok());
+        assert!(!ledger.charge(a, device, units(512)), "a's stock went to b");
+    });
+}
+
+#[test]
+fn a_lowered_cap_refuses_until_use_falls() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        let slot = SlotId(3);
+        ledger.occupy(slot, 1);
+        assert!(try_charge(&ledger, slot, device, 800 * MIB, 1024 * MIB).is_ok());
+        ledger.drop_slack(slot, device);
+        assert!(try_charge(&ledger, slot, device, MIB, 512 * MIB).is_err());
+        ledger.give_back(slot, device, units(400 * MIB));
+        ledger.drop_slack(slot, device);
+        assert!(try_charge(&ledger, slot, device, 100 * MIB, 512 * MIB).is_ok());
+    });
+}
+
+#[test]
+fn a_dead_process_gives_everything_back() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        ledger.occupy(SlotId(5), 77);
+        assert!(try_charge(&ledger, SlotId(5), device, 1024 * MIB, 1024 * MIB).is_ok());
+        ledger.vacate(SlotId(5));
+        ledger.occupy(SlotId(6), 78);
+        assert!(try_charge(&ledger, SlotId(6), device, 1024 * MIB, 1024 * MIB).is_ok());
+    });
+}
+
+#[test]
+fn a_foreign_or_old_file_is_refused() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        ledger.version.store(99, Ordering::Relaxed);
+        assert_eq!(ledger.initialise(&Locked::assume()), Err(LedgerError::OtherVersion(99)));
+        ledger.magic.store(1, Ordering::Relaxed);
+        assert_eq!(ledger.initialise(&Locked::assume()), Err(LedgerError::NotALedger));
+    });
+}
+
+#[test]
+fn giving_back_too_much_leaves_zero() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        ledger.occupy(SlotId(0), 1);
+        assert!(try_charge(&ledger, SlotId(0), device, MIB, 1024 * MIB).is_ok());
+        ledger.give_back(SlotId(0), device, units(2 * MIB));
+        assert_eq!(ledger.used(device), Bytes(0));
+    });
+}
+
+/// Eight slots, random sizes, one cap: never over, and a lone request that fits is never refused at the end.
+#[test]
+fn many_processes_never_exceed_the_cap_together() {
+    const CAP: u64 = 64 * MIB;
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        let lock = Arc::new(Mutex::new(()));
+        let threads: Vec<_> = (0..8u32)
+            .map(|index| {
+                let (ledger, lock) = (ledger.clone(), lock.clone());
+                std::thread::spawn(move || {
+                    let slot = SlotId(index);
+                    ledger.occupy(slot, index + 1);
+                    let mut seed = u64::from(index) + 1;
+                    let mut held = Vec::new();
+                    for _ in 0..20_000 {
+                        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let amount = units((seed >> 33) % (12 * MIB) + 1);
+                        let charged = ledger.charge(slot, device, amount) || {
+                            let _guard = lock.lock().expect("no panics");
+                            ledger.grow(slot, device, amount, Bytes(CAP), &Locked::assume()).is_ok()
+                        };
+                        if charged {
+                            held.push(amount);
+                        }
+                        if (held.len() > 3 || !charged)
+                            && let Some(amount) = held.pop()
+                        {
+                            ledger.give_back(slot, device, amount);
+                        }
+                    }
+                    for amount in held {
+                        ledger.give_back(slot, device, amount);
+                    }
+                })
+            })
+            .collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            // Each word is read at its own moment, so the sum of `used` may be off; each stock is not over, as a sum, under the lock.
+            let _guard = lock.lock().expect("no panics");
+            let stock: u64 =
+                ledger.slots().map(|slot| u64::from(unpack(ledger.word(slot, device).load(Ordering::Relaxed)).0)).sum();
+            assert!(stock * UNIT <= CAP);
+        }
+        for thread in threads {
+            thread.join().expect("no panics");
+        }
+        assert_eq!(ledger.used(device), Bytes(0));
+        assert!(try_charge(&ledger, SlotId(0), device, CAP, CAP).is_ok());
+    });
+}

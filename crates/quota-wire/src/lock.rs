@@ -1,0 +1,117 @@
+//! Byte-range locks on a ledger's file, owned by the kernel.
+//!
+//! They are process-owned (`F_SETLK`): the kernel drops them when the process dies, however it dies, and a
+//! child made by `fork` doesn't inherit them. Open-file-description locks would live on in such a child,
+//! and a parent killed with a child alive would never be noticed. The price: closing *any* descriptor of
+//! the file drops all of the process's locks, so a ledger's file is opened once and never closed.
+//!
+//! Byte 0 is the ledger's lock, byte `1 + slot` shows that the slot's owner lives.
+#![allow(unsafe_code)]
+
+use quota_core::ledger::{Ledger, SlotId};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Longest wait for the ledger's lock: it is held for microseconds, so more means a stopped holder.
+pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The ledger's lock, held; released when dropped.
+#[derive(Debug)]
+pub struct LedgerLock<'a> {
+    file: BorrowedFd<'a>,
+    token: quota_core::ledger::Locked<'a>,
+}
+
+impl<'a> LedgerLock<'a> {
+    /// Takes the lock. Excludes other processes only: threads of one process must exclude each other first.
+    ///
+    /// # Errors
+    /// `TimedOut` after [`LOCK_WAIT_MAX`], or what the kernel says.
+    pub fn take(file: BorrowedFd<'a>) -> io::Result<Self> {
+        let deadline = Instant::now() + LOCK_WAIT_MAX;
+        let mut pause = Duration::from_micros(20);
+        while !try_lock(file, 0)? {
+            if Instant::now() >= deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds the ledger's lock"));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+        Ok(Self { file, token: quota_core::ledger::Locked::assume() })
+    }
+
+    /// What the ledger's methods want to see.
+    pub fn token(&self) -> &quota_core::ledger::Locked<'a> {
+        &self.token
+    }
+}
+
+impl Drop for LedgerLock<'_> {
+    fn drop(&mut self) {
+        let _ = set(self.file, libc::F_UNLCK, 0);
+    }
+}
+
+/// Marks the calling process as the living owner of `slot`; false when another process lives there.
+pub fn mark_alive(file: BorrowedFd<'_>, slot: SlotId) -> io::Result<bool> {
+    try_lock(file, byte_of(slot))
+}
+
+/// Gives the mark up.
+pub fn unmark(file: BorrowedFd<'_>, slot: SlotId) -> io::Result<()> {
+    set(file, libc::F_UNLCK, byte_of(slot)).map(|_| ())
+}
+
+/// True when a process other than the caller lives in `slot`.
+pub fn is_alive(file: BorrowedFd<'_>, slot: SlotId) -> io::Result<bool> {
+    let mut range = range(libc::F_WRLCK, byte_of(slot));
+    // SAFETY: the kernel reads and fills the structure.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut range) } {
+        0 => Ok(range.l_type != libc::F_UNLCK as libc::c_short),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Gives back what dead processes held; `own` is the caller's slot. True when somebody was dead.
+pub fn sweep(file: BorrowedFd<'_>, ledger: &Ledger, own: Option<SlotId>, _lock: &LedgerLock<'_>) -> io::Result<bool> {
+    let mut found = false;
+    for slot in ledger.slots().filter(|slot| Some(*slot) != own && ledger.pid(*slot) != 0) {
+        if !is_alive(file, slot)? {
+            ledger.vacate(slot);
+            found = true;
+        }
+    }
+    Ok(found)
+}
+
+fn byte_of(slot: SlotId) -> libc::off_t {
+    1 + libc::off_t::from(slot.index())
+}
+
+fn range(kind: libc::c_int, byte: libc::off_t) -> libc::flock {
+    // SAFETY: `flock` is plain data, for which all zero is valid.
+    let mut range: libc::flock = unsafe { core::mem::zeroed() };
+    range.l_type = kind as libc::c_short;
+    range.l_whence = libc::SEEK_SET as libc::c_short;
+    range.l_start = byte;
+    range.l_len = 1;
+    range
+}
+
+fn try_lock(file: BorrowedFd<'_>, byte: libc::off_t) -> io::Result<bool> {
+    set(file, libc::F_WRLCK, byte)
+}
+
+fn set(file: BorrowedFd<'_>, kind: libc::c_int, byte: libc::off_t) -> io::Result<bool> {
+    let range = range(kind, byte);
+    // SAFETY: the kernel reads the structure.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &range) } == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}

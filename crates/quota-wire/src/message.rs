@@ -1,0 +1,281 @@
+//! The packets: one JSON object each, at most [`PACKET_BYTES_MAX`].
+//!
+//! A client says who it is and what it would like; who it *is* the daemon learns from the kernel. Unknown
+//! fields are ignored, so that an older side can talk to a newer one; what changes the meaning of an
+//! existing field raises [`PROTOCOL_VERSION`].
+
+use serde::{Deserialize, Serialize};
+
+/// Version of this protocol.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// The largest packet either side sends or takes: below every kernel's default socket buffer.
+pub const PACKET_BYTES_MAX: usize = 64 << 10;
+/// Rows of a list in one packet.
+pub const ROWS_PER_PACKET: usize = 64;
+
+/// What a client sends.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Request {
+    /// A process with the shim wants its quota. Answered by [`Reply::Welcome`] with two descriptors, the
+    /// quota page and the ledger, or by [`Reply::Refused`]. The process is a member until the socket closes or it dies.
+    Hello(Hello),
+    /// `gpuquota run` wants a place for a job. Answered by [`Reply::Granted`], [`Reply::Waiting`] (any
+    /// number) or [`Reply::Refused`]. The grant lasts until the socket closes and the last process of the tenant is gone.
+    Admit(Admit),
+    /// All processes. Answered by [`Reply::Processes`] until one has `last`.
+    Processes,
+    /// All devices. Answered by [`Reply::Devices`].
+    Devices,
+    /// Changes a tenant's quota while it runs (admin). Answered by [`Reply::Done`] or [`Reply::Refused`].
+    Set(Change),
+    /// Withholds the tenant's compute (admin).
+    Pause {
+        /// Whose.
+        tenant: String,
+    },
+    /// Gives it back (admin).
+    Resume {
+        /// Whose.
+        tenant: String,
+    },
+    /// Replaces the daemon's document (admin).
+    Apply {
+        /// The whole document, YAML.
+        document: String,
+    },
+    /// Asks the daemon to end once nobody is left (admin).
+    Shutdown,
+    /// What the daemon is. Answered by [`Reply::About`].
+    About,
+}
+
+/// What a process says of itself.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL_VERSION`] of the client.
+    pub version: u32,
+    /// The tenant's name, when the process was given one.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// Its pid as it sees itself; may differ from the kernel's in a pid namespace.
+    pub pid: u32,
+    /// What it runs, for people: the first words of its command line.
+    #[serde(default)]
+    pub command: String,
+    /// The devices it sees, in its own order, and what it asks for on each.
+    pub devices: Vec<DeviceAsk>,
+    /// Weight asked for.
+    #[serde(default)]
+    pub weight: Option<u32>,
+    /// `batch`, `normal` or `high`.
+    #[serde(default)]
+    pub priority: Option<String>,
+    /// Least compute asked for, in hundredths of a percent.
+    #[serde(default)]
+    pub guarantee: Option<u32>,
+}
+
+/// What is asked for on one device.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceAsk {
+    /// `GPU-...`, as NVML writes it.
+    pub uuid: String,
+    /// Its memory, as the driver says.
+    pub total_bytes: u64,
+    /// Memory cap asked for.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
+    /// Compute cap asked for, in hundredths of a percent.
+    #[serde(default)]
+    pub compute: Option<u32>,
+}
+
+/// What `gpuquota run` asks for.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Admit {
+    /// [`PROTOCOL_VERSION`] of the client.
+    pub version: u32,
+    /// Name of the tenant; the daemon makes one up when there is none.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// The command line, for people.
+    #[serde(default)]
+    pub command: String,
+    /// `20GiB` or `50%`.
+    #[serde(default)]
+    pub memory: Option<String>,
+    /// Compute cap in hundredths of a percent.
+    #[serde(default)]
+    pub compute: Option<u32>,
+    /// Least compute in hundredths of a percent.
+    #[serde(default)]
+    pub guarantee: Option<u32>,
+    /// 1 to 10,000.
+    #[serde(default)]
+    pub weight: Option<u32>,
+    /// `batch`, `normal` or `high`.
+    #[serde(default)]
+    pub priority: Option<String>,
+    /// Index, UUID, UUID prefix, or a comma-separated list of them; all visible ones when absent.
+    #[serde(default)]
+    pub device: Option<String>,
+    /// Wait for room: milliseconds, or for ever; absent means don't.
+    #[serde(default)]
+    pub queue: Option<QueueLimit>,
+}
+
+/// How long a job waits for room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueLimit {
+    /// Until there is room.
+    Forever,
+    /// So many milliseconds.
+    Milliseconds(u64),
+}
+
+/// A change of a tenant's quota; what is absent stays.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Change {
+    /// Whose quota.
+    pub tenant: String,
+    /// `20GiB` or `50%`.
+    #[serde(default)]
+    pub memory: Option<String>,
+    /// Compute cap in hundredths of a percent.
+    #[serde(default)]
+    pub compute: Option<u32>,
+    /// Least compute in hundredths of a percent.
+    #[serde(default)]
+    pub guarantee: Option<u32>,
+    /// 1 to 10,000.
+    #[serde(default)]
+    pub weight: Option<u32>,
+    /// `batch`, `normal` or `high`.
+    #[serde(default)]
+    pub priority: Option<String>,
+}
+
+/// What the daemon sends.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Reply {
+    /// The process is a member; with the descriptors of the quota page and the ledger, in this order.
+    Welcome(Welcome),
+    /// The job has its place.
+    Granted(Granted),
+    /// The job waits.
+    Waiting {
+        /// How many are before it.
+        position: u32,
+        /// What it waits for, for people.
+        reason: String,
+    },
+    /// No; with the reason for people.
+    Refused {
+        /// One line that names the setting, the value and what would be right.
+        reason: String,
+    },
+    /// Some processes.
+    Processes {
+        /// At most [`ROWS_PER_PACKET`].
+        rows: Vec<ProcessRow>,
+        /// No more follow.
+        last: bool,
+    },
+    /// The devices.
+    Devices {
+        /// At most [`ROWS_PER_PACKET`].
+        rows: Vec<DeviceRow>,
+        /// No more follow.
+        last: bool,
+    },
+    /// It is done.
+    Done {
+        /// What was done, for people.
+        message: String,
+    },
+    /// What the daemon is.
+    About(About),
+}
+
+/// A process's membership.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Welcome {
+    /// [`PROTOCOL_VERSION`] of the daemon.
+    pub version: u32,
+    /// The tenant it belongs to.
+    pub tenant: String,
+    /// Its slot in the ledger.
+    pub slot: u32,
+    /// For each device of the hello, in its order: the place in ledger and quota page; none where the
+    /// daemon doesn't know the device, on which nothing may then be allocated.
+    pub devices: Vec<Option<u32>>,
+}
+
+/// A job's place.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Granted {
+    /// The tenant's name.
+    pub tenant: String,
+    /// UUIDs of the devices it may use, in the daemon's order.
+    pub devices: Vec<String>,
+}
+
+/// What the daemon is.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    /// Version of the program.
+    pub version: String,
+    /// [`PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// Its pid.
+    pub pid: u32,
+    /// `FAKE_CUDA_MACHINE` of a daemon over a simulated machine.
+    #[serde(default)]
+    pub simulated: Option<String>,
+    /// Tenants that have a place now.
+    pub tenants: u32,
+}
+
+/// One process on one device; the object of `ps -o json`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // The names are the contract's; units are in them.
+pub struct ProcessRow {
+    pub tenant: String,
+    pub pid: u32,
+    pub uid: u32,
+    pub command: String,
+    pub device: u32,
+    pub uuid: String,
+    pub memory_used_bytes: u64,
+    pub memory_quota_bytes: Option<u64>,
+    pub memory_overhead_bytes: u64,
+    pub compute_used_percent: Option<f64>,
+    pub compute_cap_percent: Option<f64>,
+    pub compute_guarantee_percent: Option<f64>,
+    pub weight: u32,
+    pub priority: String,
+    pub state: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+}
+
+/// One device; the object of `devices -o json`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // As above.
+pub struct DeviceRow {
+    pub device: u32,
+    pub uuid: String,
+    pub name: String,
+    pub memory_total_bytes: u64,
+    pub memory_capacity_bytes: u64,
+    pub memory_granted_bytes: u64,
+    pub memory_charged_bytes: u64,
+    pub memory_used_bytes: u64,
+    pub jobs: u32,
+    pub driver: String,
+    pub mig: String,
+    pub health: String,
+}

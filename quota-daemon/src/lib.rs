@@ -1,0 +1,1 @@
+//! The node daemon gpuquotad and the command gpuquota.
