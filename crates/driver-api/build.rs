@@ -73,8 +73,12 @@ fn add_function(
         let name = variant.as_str().expect("a name");
         let abi = name.strip_suffix("_ptds").or_else(|| name.strip_suffix("_ptsz")).unwrap_or(name);
         let params = match signatures.get(abi).or_else(|| signatures.get(name)).and_then(Value::as_str) {
-            Some(signature) if library == "Cuda" => format!("Some(&[{}])", parameters(signature, known, opaque)),
-            _ => "None".to_owned(),
+            Some(signature) => match parameters(signature, known, opaque) {
+                Some(list) => format!("Some(&[{list}])"),
+                None if library == "Nvml" => "None".to_owned(),
+                None => panic!("types.rs does not say what the parameters of {name} are: {signature}"),
+            },
+            None => "None".to_owned(),
         };
         let kind = |key: &str| match function[key]["kind"].as_str() {
             Some(kind) => format!("Some({kind:?})"),
@@ -95,11 +99,11 @@ fn camel(class: &str) -> String {
     class.split('_').map(|word| word[..1].to_owned() + &word[1..].to_lowercase()).collect()
 }
 
-/// `(CUstream hStream, void **p)` as Rust tuples of name and type.
-fn parameters(signature: &str, known: &BTreeSet<String>, opaque: &mut BTreeSet<String>) -> String {
+/// `(CUstream hStream, void **p)` as Rust tuples of name and type; `None` for a type that has no layout here.
+fn parameters(signature: &str, known: &BTreeSet<String>, opaque: &mut BTreeSet<String>) -> Option<String> {
     let inner = signature.trim().trim_start_matches('(').trim_end_matches(')').trim();
     if inner.is_empty() || inner == "void" {
-        return String::new();
+        return Some(String::new());
     }
     let mut out = String::new();
     for parameter in inner.split(',') {
@@ -112,12 +116,12 @@ fn parameters(signature: &str, known: &BTreeSet<String>, opaque: &mut BTreeSet<S
         if matches!(name.as_str(), "type" | "ref" | "in" | "fn") {
             name.push('_');
         }
-        write!(out, "({name:?}, {:?}), ", rust_type(kind, known, opaque)).expect("writing to a string");
+        write!(out, "({name:?}, {:?}), ", rust_type(kind, known, opaque)?).expect("writing to a string");
     }
-    out
+    Some(out)
 }
 
-fn rust_type(c: &str, known: &BTreeSet<String>, opaque: &mut BTreeSet<String>) -> String {
+fn rust_type(c: &str, known: &BTreeSet<String>, opaque: &mut BTreeSet<String>) -> Option<String> {
     let pointers = c.matches('*').count();
     let constant = c.starts_with("const ");
     let base = c.replace('*', " ").replace("const ", " ");
@@ -127,7 +131,9 @@ fn rust_type(c: &str, known: &BTreeSet<String>, opaque: &mut BTreeSet<String>) -
         | "VdpVideoSurface" => "u32".to_owned(),
         "int" | "EGLint" => "c_int".to_owned(),
         "size_t" => "usize".to_owned(),
-        "unsigned long long" | "cuuint64_t" => "u64".to_owned(),
+        "unsigned long long" | "unsigned long" | "cuuint64_t" => "u64".to_owned(),
+        "long long" => "i64".to_owned(),
+        "double" => "f64".to_owned(),
         "unsigned short" => "u16".to_owned(),
         "unsigned char" => "u8".to_owned(),
         "char" => "c_char".to_owned(),
@@ -138,12 +144,12 @@ fn rust_type(c: &str, known: &BTreeSet<String>, opaque: &mut BTreeSet<String>) -
             opaque.insert(other.to_owned());
             other.to_owned()
         }
-        other => panic!("types.rs does not say what {other} is by value"),
+        _ => return None,
     };
     for level in 0..pointers {
         rust = format!("{} {rust}", if constant && level == 0 { "*const" } else { "*mut" });
     }
-    rust
+    Some(rust)
 }
 
 fn resolver(functions: &Value, index: &dyn Fn(&str) -> usize, out: &mut String) {

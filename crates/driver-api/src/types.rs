@@ -107,6 +107,7 @@ handles!(
     CUcoredumpStatusCallback,
     CUgraphRecaptureCallback,
     VdpGetProcAddress,
+    nvmlDevice_t,
 );
 /// The value of a stream's attribute.
 pub type CUstreamAttrValue = CUlaunchAttributeValue;
@@ -211,6 +212,11 @@ layouts! {
         gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint,
         sharedMemBytes: c_uint, hStream: CUstream, attrs: *mut c_void, numAttrs: c_uint,
     }
+    nvmlMemory_t { total: u64, free: u64, used: u64 }
+    nvmlMemory_v2_t { version: c_uint, total: u64, reserved: u64, free: u64, used: u64 }
+    nvmlProcessInfo_v1_t { pid: c_uint, usedGpuMemory: u64 }
+    nvmlProcessInfo_v2_t { pid: c_uint, usedGpuMemory: u64, gpuInstanceId: c_uint, computeInstanceId: c_uint }
+    nvmlProcessInfo_t { pid: c_uint, usedGpuMemory: u64, gpuInstanceId: c_uint, computeInstanceId: c_uint }
     /// By value only in `cuEGLStreamProducerPresentFrame`, which nobody here models: the size is what matters.
     CUeglFrame { words: [u64; 12] }
     CUgraphEdgeData { from_port: u8, to_port: u8, r#type: u8, reserved: [u8; 5] }
@@ -228,8 +234,8 @@ layouts! {
     CUDA_MEMSET_NODE_PARAMS_v2 {
         dst: CUdeviceptr, pitch: usize, value: c_uint, elementSize: c_uint, width: usize, height: usize, ctx: CUcontext,
     }
-    CUDA_HOST_NODE_PARAMS { fn_: CUhostFn, userData: *mut c_void }
-    CUDA_HOST_NODE_PARAMS_v2 { fn_: CUhostFn, userData: *mut c_void, syncMode: c_uint, ctx: CUcontext }
+    CUDA_HOST_NODE_PARAMS { r#fn: CUhostFn, userData: *mut c_void }
+    CUDA_HOST_NODE_PARAMS_v2 { r#fn: CUhostFn, userData: *mut c_void, syncMode: c_uint, ctx: CUcontext }
     CUDA_CHILD_GRAPH_NODE_PARAMS { graph: CUgraph, ownership: c_int }
     CUDA_EVENT_RECORD_NODE_PARAMS { event: CUevent, ctx: CUcontext }
     CUDA_EVENT_WAIT_NODE_PARAMS { event: CUevent }
@@ -264,4 +270,25 @@ layouts! {
     CUdevSmResource { smCount: c_uint, minSmPartitionSize: c_uint, smCoscheduledAlignment: c_uint, flags: c_uint, localityDomainId: c_uint }
     /// The union is `sm` here; its other members are never filled in.
     CUdevResource { r#type: c_int, _internal_padding: [u8; 92], sm: CUdevSmResource, _oversize: [u8; 20], nextResource: *mut c_void }
+    CUctxCreateParams { execAffinityParams: *mut c_void, numExecAffinityParams: c_int, cigParams: *mut c_void }
+    CUdevprop {
+        maxThreadsPerBlock: c_int, maxThreadsDim: [c_int; 3], maxGridSize: [c_int; 3], sharedMemPerBlock: c_int,
+        totalConstantMemory: c_int, SIMDWidth: c_int, memPitch: c_int, regsPerBlock: c_int, clockRate: c_int, textureAlign: c_int,
+    }
+    CUDA_MEMCPY3D_v1 {
+        srcXInBytes: c_uint, srcY: c_uint, srcZ: c_uint, srcLOD: c_uint, srcMemoryType: c_int, srcHost: *const c_void,
+        srcDevice: CUdeviceptr_v1, srcArray: CUarray, reserved0: *mut c_void, srcPitch: c_uint, srcHeight: c_uint,
+        dstXInBytes: c_uint, dstY: c_uint, dstZ: c_uint, dstLOD: c_uint, dstMemoryType: c_int, dstHost: *mut c_void,
+        dstDevice: CUdeviceptr_v1, dstArray: CUarray, reserved1: *mut c_void, dstPitch: c_uint, dstHeight: c_uint,
+        WidthInBytes: c_uint, Height: c_uint, Depth: c_uint,
+    }
+    CUDA_MEMCPY3D_PEER {
+        srcXInBytes: usize, srcY: usize, srcZ: usize, srcLOD: usize, srcMemoryType: c_int, srcHost: *const c_void,
+        srcDevice: CUdeviceptr, srcArray: CUarray, srcContext: CUcontext, srcPitch: usize, srcHeight: usize,
+        dstXInBytes: usize, dstY: usize, dstZ: usize, dstLOD: usize, dstMemoryType: c_int, dstHost: *mut c_void,
+        dstDevice: CUdeviceptr, dstArray: CUarray, dstContext: CUcontext, dstPitch: usize, dstHeight: usize,
+        WidthInBytes: usize, Height: usize, Depth: usize,
+    }
+    CUDA_ARRAY_MEMORY_REQUIREMENTS { size: usize, alignment: usize, reserved: [c_uint; 4] }
+    CUmemcpyAttributes { srcAccessOrder: c_int, srcLocHint: CUmemLocation, dstLocHint: CUmemLocation, flags: c_uint }
 }

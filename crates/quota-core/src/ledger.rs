@@ -117,6 +117,14 @@ impl<'a> Locked<'a> {
 }
 
 impl Units {
+    /// None.
+    pub const ZERO: Self = Self(0);
+
+    /// What is left when `other` is taken away; zero when that is more.
+    pub fn less(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
     /// The smallest number of units that hold `bytes`; `None` beyond what a word can count.
     pub fn holding(bytes: Bytes) -> Option<Self> {
         u32::try_from(bytes.0.div_ceil(UNIT)).ok().map(Units)
@@ -227,6 +235,11 @@ impl Ledger {
         self.slot(slot).pid.store(pid, Ordering::Release);
     }
 
+    /// Writes the pid of the slot's owner as the owner sees it.
+    pub fn set_pid(&self, slot: SlotId, pid: u32) {
+        self.slot(slot).pid.store(pid, Ordering::Release);
+    }
+
     /// Gives back everything that the process of `slot` had; for a process known to be dead, or leaving.
     pub fn vacate(&self, slot: SlotId) {
         let slot = self.slot(slot);
@@ -288,6 +301,20 @@ impl Ledger {
             }
         }
         Err(Denied { asked: amount.bytes(), used: self.used(device), cap })
+    }
+
+    /// Charges `amount` whatever the cap: for memory that is held already, and where quotas are only observed.
+    pub fn force(&self, slot: SlotId, device: DeviceId, amount: Units, _lock: &Locked<'_>) {
+        let word = self.word(slot, device);
+        let mut now = word.load(Ordering::Relaxed);
+        loop {
+            let (stock, used) = unpack(now);
+            let after = used.saturating_add(amount.0);
+            match word.compare_exchange_weak(now, pack(stock.max(after), after), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(seen) => now = seen,
+            }
+        }
     }
 
     /// One attempt of [`Ledger::grow`]; under the lock, so that no other stock grows meanwhile.

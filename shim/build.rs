@@ -1,0 +1,169 @@
+//! Generates the exported entry points from the list of driver functions.
+//!
+//! A symbol is *hooked* when a function of its ABI name stands in `src/hooks/*.rs`; every other symbol is a
+//! trampoline to the driver. A symbol whose class asks for handling and that is neither hooked nor named with
+//! a reason in `src/passed.rs` stops the build, and so does one that is both.
+
+use driver_api::{Class, Library, SYMBOLS, Symbol, codegen};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::{env, fs, path::Path, path::PathBuf};
+
+include!("src/passed.rs");
+
+fn main() {
+    println!("cargo::rerun-if-changed=src/hooks");
+    println!("cargo::rerun-if-changed=src/passed.rs");
+    println!("cargo::rerun-if-changed=compat/glibc.c");
+    println!("cargo::rerun-if-changed=build.rs");
+    compatibility();
+    let hooks = find_hooks(Path::new("src/hooks"));
+    check_census(&hooks);
+    let mut out = String::new();
+    let mut addresses = String::new();
+    for (id, symbol) in SYMBOLS.iter().enumerate() {
+        match hooks.get(symbol.abi) {
+            Some(module) => hooked(id, symbol, module, &mut out),
+            None => trampoline(id, symbol, &mut out),
+        }
+        writeln!(addresses, "    Address({} as *const c_void),", symbol.name).expect("writing to a string");
+    }
+    writeln!(
+        out,
+        "/// The shim's own entry points, in the list's order.\npub(crate) static ENTRIES: [Address; {}] = [\n{addresses}];",
+        SYMBOLS.len()
+    )
+    .expect("writing to a string");
+    out.push_str("/// Places in the list, for our own calls of the driver; few are needed.\n#[allow(dead_code, non_upper_case_globals)]\npub(crate) mod id {\n");
+    for (id, symbol) in SYMBOLS.iter().enumerate() {
+        writeln!(out, "    pub(crate) const {}: usize = {id};", symbol.name).expect("writing to a string");
+    }
+    out.push_str("}\n");
+    let path = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("entries.rs");
+    fs::write(path, out).expect("OUT_DIR is writable");
+    // The loader then answers `dlopen("libcuda.so.1")` with the shim itself. It must never be unloaded: programs keep its
+    // addresses. And calls among its own functions must not be interposed by anybody.
+    for argument in ["-soname,libcuda.so.1", "-z,nodelete", "-Bsymbolic"] {
+        println!("cargo::rustc-cdylib-link-arg=-Wl,{argument}");
+    }
+}
+
+/// ABI names of the hooks, each with the module it stands in.
+fn find_hooks(folder: &Path) -> BTreeMap<String, String> {
+    let mut hooks = BTreeMap::new();
+    for file in fs::read_dir(folder).expect("the hooks are part of the package") {
+        let path = file.expect("a readable folder").path();
+        let source = fs::read_to_string(&path).expect("a source file");
+        let module = path.file_stem().expect("a name").to_str().expect("ASCII").to_owned();
+        for name in codegen::defined_functions(&source, "pub(crate) fn ") {
+            if name.starts_with("cu") || name.starts_with("nvml") {
+                assert!(SYMBOLS.iter().any(|symbol| symbol.abi == name), "{name} in {module}.rs is no driver function");
+                let before = hooks.insert(name.to_owned(), module.clone());
+                assert!(before.is_none(), "{name} is hooked twice");
+            }
+        }
+    }
+    hooks
+}
+
+fn check_census(hooks: &BTreeMap<String, String>) {
+    for symbol in SYMBOLS.iter().filter(|symbol| symbol.class != Class::Pass) {
+        let hooked = hooks.contains_key(symbol.abi);
+        let named = PASSED.iter().any(|passed| match passed.what {
+            What::Names(names) => names.contains(&symbol.base),
+            _ => false,
+        });
+        assert!(!(hooked && named), "{} is hooked and passed on purpose (src/passed.rs)", symbol.name);
+        assert!(
+            hooked || reason(symbol).is_some(),
+            "{} ({:?}) is neither hooked nor passed with a reason",
+            symbol.name,
+            symbol.class
+        );
+    }
+}
+
+/// Why `symbol` is passed.
+fn reason(symbol: &Symbol) -> Option<&'static str> {
+    let class = format!("{:?}", symbol.class);
+    let fits = |passed: &&Passed| match passed.what {
+        What::Classes(classes) => classes.contains(&class.as_str()),
+        What::TruthfulAnswers(classes) => !symbol.virtualised && classes.contains(&class.as_str()),
+        What::Charged(kinds) => symbol.charge.is_some_and(|kind| kinds.contains(&kind)),
+        What::Freed(kinds) => symbol.free.is_some_and(|kind| kinds.contains(&kind)),
+        What::Names(names) => names.contains(&symbol.base),
+    };
+    PASSED.iter().find(fits).map(|passed| passed.reason)
+}
+
+fn hooked(id: usize, symbol: &Symbol, module: &str, out: &mut String) {
+    let name = symbol.name;
+    let parameters =
+        codegen::parameter_list(symbol).unwrap_or_else(|| panic!("{name}: no header declares its parameters"));
+    let arguments = codegen::argument_list(symbol, "{}").expect("as above");
+    let types = codegen::type_list(symbol).expect("as above");
+    let names: Vec<&str> = symbol.params.expect("as above").iter().map(|(name, _)| *name).collect();
+    let read: String = names
+        .iter()
+        .map(|name| format!("let Some(a_{name}) = FromArg::from_arg(p_{name}) else {{ return real(); }};\n        "))
+        .collect();
+    let given: String = names.iter().map(|name| format!(", a_{name}")).collect();
+    let lane = if symbol.per_thread { "PerThread" } else { "Legacy" };
+    let library = match symbol.library {
+        Library::Cuda => "guarded",
+        Library::Nvml => "guarded_nvml",
+    };
+    writeln!(
+        out,
+        "/// See the hook.\n#[unsafe(no_mangle)]\nunsafe extern \"C\" fn {name}({parameters}) -> CUresult {{
+    let real = || {{
+        // SAFETY: the driver's function of this name has this signature.
+        let function = unsafe {{ core::mem::transmute::<*const c_void, unsafe extern \"C\" fn({types}) -> CUresult>(real::address({id})) }};
+        // SAFETY: the caller's own arguments, unchanged.
+        unsafe {{ function({arguments}) }}
+    }};
+    if !crate::process::hooks_active() {{ return real(); }}
+    {library}(&real, |next| {{
+        {read}hooks::{module}::{abi}(next.on(Lane::{lane}){given}).code()
+    }})
+}}",
+        abi = symbol.abi,
+    )
+    .expect("writing to a string");
+}
+
+fn trampoline(id: usize, symbol: &Symbol, out: &mut String) {
+    writeln!(
+        out,
+        "/// Goes to the driver as it is.\n#[unsafe(no_mangle)]\n#[unsafe(naked)]\nunsafe extern \"C\" fn {}() {{\n    trampoline!({id})\n}}",
+        symbol.name
+    )
+    .expect("writing to a string");
+}
+
+/// Builds `compat/glibc.c` together with libgcc's static unwinder (see there).
+fn compatibility() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let mut build = cc::Build::new();
+    build.file("compat/glibc.c").warnings(true).cargo_metadata(false);
+    let compiler = build.get_compiler();
+    let found = compiler.to_command().arg("-print-file-name=libgcc_eh.a").output();
+    let archive =
+        found.ok().and_then(|found| String::from_utf8(found.stdout).ok()).map(|path| PathBuf::from(path.trim()));
+    match archive.filter(|path| path.is_absolute() && path.exists()) {
+        Some(archive) => {
+            let objects = out.join("unwinder");
+            fs::create_dir_all(&objects).expect("OUT_DIR is writable");
+            let done = build.get_archiver().arg("x").arg(&archive).current_dir(&objects).status();
+            assert!(done.is_ok_and(|status| status.success()), "ar can't unpack {}", archive.display());
+            for object in fs::read_dir(&objects).expect("just made") {
+                build.object(object.expect("a readable folder").path());
+            }
+        }
+        None => println!("cargo::warning=no libgcc_eh.a: the library will need libgcc_s.so.1"),
+    }
+    build.compile("compat");
+    // Whole, since the references come from the standard library, which is linked later.
+    println!("cargo::rustc-link-lib=static:+whole-archive=compat");
+    println!("cargo::rustc-link-search=native={}", out.display());
+}

@@ -1,0 +1,84 @@
+/* Lets the library load on every glibc since 2.17, whatever glibc it was built on.
+ *
+ * Some functions moved into libc.so.6 in glibc 2.33 and 2.34 and got new version tags there, so a plain
+ * reference to them shuts out every older system. Each is defined here, hidden, and found at run time or made
+ * from a system call. The build script also links libgcc's unwinder statically, so that libgcc_s is not needed;
+ * on new systems that unwinder asks _dl_find_object (glibc 2.35), which is answered here from
+ * dl_iterate_phdr. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define HIDDEN __attribute__((visibility("hidden")))
+
+/* In Rust (src/dlsym.rs): the address of a function of libc.so.6, libdl.so.2 or libpthread.so.0 if mapped. */
+HIDDEN void *gpuquota_in_libc(const char *name);
+
+HIDDEN int fstat(int fd, struct stat *out) { return (int)syscall(SYS_newfstatat, fd, "", out, AT_EMPTY_PATH); }
+HIDDEN int stat(const char *path, struct stat *out) { return (int)syscall(SYS_newfstatat, AT_FDCWD, path, out, 0); }
+HIDDEN int fstat64(int fd, struct stat64 *out) { return (int)syscall(SYS_newfstatat, fd, "", out, AT_EMPTY_PATH); }
+HIDDEN int stat64(const char *path, struct stat64 *out) { return (int)syscall(SYS_newfstatat, AT_FDCWD, path, out, 0); }
+
+/* Only called for thread-local destructors on glibc before 2.18, in programs that have threads. */
+HIDDEN int pthread_key_create(pthread_key_t *key, void (*destructor)(void *)) {
+    int (*real)(pthread_key_t *, void (*)(void *)) = gpuquota_in_libc("pthread_key_create");
+    return real ? real(key, destructor) : EAGAIN;
+}
+HIDDEN int pthread_key_delete(pthread_key_t key) {
+    int (*real)(pthread_key_t) = gpuquota_in_libc("pthread_key_delete");
+    return real ? real(key) : EINVAL;
+}
+HIDDEN int pthread_setspecific(pthread_key_t key, const void *value) {
+    int (*real)(pthread_key_t, const void *) = gpuquota_in_libc("pthread_setspecific");
+    return real ? real(key, value) : EINVAL;
+}
+HIDDEN void *pthread_getspecific(pthread_key_t key) {
+    void *(*real)(pthread_key_t) = gpuquota_in_libc("pthread_getspecific");
+    return real ? real(key) : NULL;
+}
+HIDDEN void *dlopen(const char *path, int flags) {
+    void *(*real)(const char *, int) = gpuquota_in_libc("dlopen");
+    return real ? real(path, flags) : NULL;
+}
+
+#if __GLIBC_PREREQ(2, 35)
+struct search {
+    ElfW(Addr) address;
+    struct dl_find_object *found;
+};
+
+static int look(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    struct search *search = data;
+    ElfW(Addr) start = (ElfW(Addr))-1, end = 0, frames = 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &info->dlpi_phdr[i];
+        ElfW(Addr) at = info->dlpi_addr + header->p_vaddr;
+        if (header->p_type == PT_LOAD) {
+            start = at < start ? at : start;
+            end = at + header->p_memsz > end ? at + header->p_memsz : end;
+        } else if (header->p_type == PT_GNU_EH_FRAME) {
+            frames = at;
+        }
+    }
+    if (search->address < start || search->address >= end || frames == 0)
+        return 0;
+    search->found->dlfo_flags = 0;
+    search->found->dlfo_map_start = (void *)start;
+    search->found->dlfo_map_end = (void *)end;
+    search->found->dlfo_link_map = NULL;
+    search->found->dlfo_eh_frame = (void *)frames;
+    return 1;
+}
+
+HIDDEN int _dl_find_object(void *address, struct dl_find_object *found) {
+    struct search search = {(ElfW(Addr))address, found};
+    return dl_iterate_phdr(look, &search) ? 0 : -1;
+}
+#endif

@@ -1,0 +1,317 @@
+//! What the tenant may still take on one device: reserve, call the driver, commit.
+
+use crate::hooks::Refusal;
+use crate::join::{Caps, Member, Standing};
+use crate::process::process;
+use crate::{calls, log, pools};
+use core::sync::atomic::Ordering;
+use driver_api::CUdevice;
+use quota_core::ledger::{DeviceId, Units};
+use quota_core::settings::LogLevel;
+use quota_core::{Bytes, Mode, OnDaemonLoss};
+use quota_wire::lock::{self, LOCK_WAIT_MAX, LedgerLock};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// How long what a dead process held may still be shown, where no daemon watches.
+const SWEEP_PAUSE: Duration = Duration::from_millis(100);
+
+/// The tenant's account on one device.
+#[derive(Clone, Copy)]
+pub(crate) struct Account {
+    member: &'static Member,
+    device: usize,
+    place: DeviceId,
+}
+
+/// What was charged; plain data for the books of live memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Charge {
+    pub(crate) device: usize,
+    pub(crate) units: Units,
+}
+
+/// A reservation: given back when dropped, kept by [`Held::commit`].
+#[must_use]
+pub(crate) struct Held {
+    account: Account,
+    units: Units,
+}
+
+impl Held {
+    /// The driver did it: the reservation becomes usage.
+    pub(crate) fn commit(self) -> Charge {
+        let charge = Charge { device: self.account.device, units: self.units };
+        core::mem::forget(self);
+        charge
+    }
+
+    /// The account and what is reserved on it, now the caller's to settle.
+    pub(crate) fn into_parts(self) -> (Account, Units) {
+        let parts = (self.account, self.units);
+        core::mem::forget(self);
+        parts
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.account.give_back(self.units);
+    }
+}
+
+/// The account on CUDA's `device`; `None` where nothing is counted.
+///
+/// # Errors
+/// When there should be a quota and it can't be had.
+pub(crate) fn of_device(device: CUdevice) -> Result<Option<Account>, Refusal> {
+    match process().membership.standing() {
+        Standing::NotReady | Standing::Unmanaged => Ok(None),
+        Standing::Refused => refused(),
+        Standing::Member(member) => match member.device_of(device) {
+            Some(index) => of_index(member, index).map(Some),
+            // A device that came after we joined: nobody has given a quota on it.
+            None => refused(),
+        },
+    }
+}
+
+/// The account on the device of the thread's context; `None` where nothing is counted or there is no context.
+pub(crate) fn of_current_device() -> Result<Option<Account>, Refusal> {
+    match calls::current_device() {
+        Some(device) => of_device(device),
+        None => Ok(None),
+    }
+}
+
+/// The account on the device with this UUID, as NVML names it; `None` where nothing is counted.
+pub(crate) fn of_uuid(uuid: [u8; 16]) -> Option<Account> {
+    match process().membership.standing() {
+        Standing::Member(member) => of_index(member, member.device_with(uuid)?).ok(),
+        _ => None,
+    }
+}
+
+/// The account on a device by the member's own number.
+pub(crate) fn of_member_device(device: usize) -> Option<Account> {
+    of_charge(Charge { device, units: Units::ZERO })
+}
+
+/// The account to which an earlier charge belongs.
+pub(crate) fn of_charge(charge: Charge) -> Option<Account> {
+    match process().membership.standing() {
+        Standing::Member(member) => of_index(member, charge.device).ok(),
+        _ => None,
+    }
+}
+
+fn of_index(member: &'static Member, device: usize) -> Result<Account, Refusal> {
+    match member.devices.get(device).and_then(|known| known.place) {
+        Some(place) => Ok(Account { member, device, place }),
+        None => Err(Refusal::Quota),
+    }
+}
+
+/// Observing never refuses.
+fn refused<T>() -> Result<Option<T>, Refusal> {
+    if process().settings.mode == Mode::Observe { Ok(None) } else { Err(Refusal::Quota) }
+}
+
+impl Account {
+    /// Its number among the member's devices.
+    pub(crate) fn device(&self) -> usize {
+        self.device
+    }
+
+    /// The cap, when there is one.
+    pub(crate) fn cap(&self) -> Option<Bytes> {
+        match &self.member.caps {
+            Caps::Page(page) => page.memory_cap(self.place),
+            Caps::Fixed(caps) => caps.get(self.device).copied().flatten(),
+        }
+    }
+
+    /// What all processes of the tenant have charged.
+    pub(crate) fn used(&self) -> Bytes {
+        self.sweep_now_and_then();
+        self.member.ledger.used(self.place)
+    }
+
+    /// The device's own size.
+    pub(crate) fn total(&self) -> Bytes {
+        self.member.devices[self.device].total
+    }
+
+    /// Pids and charges of the tenant's processes that hold memory here.
+    pub(crate) fn holders(&self) -> Vec<(u32, Bytes)> {
+        self.sweep_now_and_then();
+        let ledger = &self.member.ledger;
+        let row = |slot| (ledger.pid(slot), ledger.used_by(slot, self.place));
+        ledger.slots().map(row).filter(|(pid, used)| *pid != 0 && used.0 > 0).collect()
+    }
+
+    /// Charges `bytes`, for a call that the driver is about to get.
+    ///
+    /// # Errors
+    /// A refusal when they don't fit under the cap, even with our own pools trimmed.
+    pub(crate) fn reserve(self, bytes: u64) -> Result<Held, Refusal> {
+        let Some(units) = Units::holding(Bytes(bytes)) else {
+            // No device is that large; where there is no cap, the driver says so itself.
+            return if self.is_enforced() { Err(self.deny(Bytes(bytes))) } else { Ok(self.held(Units::ZERO)) };
+        };
+        self.reserve_units(units).map(|()| self.held(units))
+    }
+
+    /// As [`Account::reserve`], without trimming pools and without a word when it doesn't fit.
+    pub(crate) fn try_reserve(self, bytes: u64) -> Option<Held> {
+        let units = Units::holding(Bytes(bytes))?;
+        let fits = (self.epoch_is_current() && self.member.ledger.charge(self.member.slot, self.place, units))
+            || self.grow(units).is_ok_and(|grown| grown);
+        fits.then(|| self.held(units))
+    }
+
+    /// Charges growth that the driver made without having been asked for it; never trims.
+    pub(crate) fn reserve_beyond(&self, units: Units) -> Result<(), Refusal> {
+        if units == Units::ZERO || self.try_reserve(units.bytes().0).map(Held::commit).is_some() {
+            return Ok(());
+        }
+        Err(self.deny(units.bytes()))
+    }
+
+    fn held(self, units: Units) -> Held {
+        Held { account: self, units }
+    }
+
+    fn is_enforced(&self) -> bool {
+        self.cap().is_some() && process().settings.mode == Mode::Enforce
+    }
+
+    pub(crate) fn reserve_units(&self, units: Units) -> Result<(), Refusal> {
+        let member = self.member;
+        if process().settings.on_daemon_loss == OnDaemonLoss::Refuse && self.daemon_is_lost() {
+            static SAID: log::Once = log::Once::new();
+            if SAID.first() {
+                log::line(
+                    LogLevel::Error,
+                    format_args!("the daemon is gone; new memory is refused (GPUQUOTA_ON_DAEMON_LOSS=refuse)"),
+                );
+            }
+            return Err(Refusal::Quota);
+        }
+        if self.epoch_is_current() && member.ledger.charge(member.slot, self.place, units) {
+            return Ok(());
+        }
+        if self.grow(units)? {
+            return Ok(());
+        }
+        // The program's own pools may hold memory that it has freed: that goes first.
+        if pools::trim_all(self.device) && self.grow(units)? {
+            return Ok(());
+        }
+        Err(self.deny(units.bytes()))
+    }
+
+    /// True when the stock was granted under the quota that holds now.
+    fn epoch_is_current(&self) -> bool {
+        match &self.member.caps {
+            Caps::Page(page) => self.member.devices[self.device].epoch.load(Ordering::Relaxed) == page.epoch(),
+            Caps::Fixed(_) => true,
+        }
+    }
+
+    /// Charges with a larger stock; false when that passes the cap.
+    fn grow(&self, units: Units) -> Result<bool, Refusal> {
+        let member = self.member;
+        let Some(_one_thread) = member.growing.try_lock_for(LOCK_WAIT_MAX) else {
+            return Err(self.stuck("another thread"));
+        };
+        let guard = LedgerLock::take(member.file.as_fd()).map_err(|error| self.stuck(&error.to_string()))?;
+        if let Caps::Page(page) = &member.caps {
+            // Read before the cap: a change that comes in between is seen at the next charge.
+            member.devices[self.device].epoch.store(page.epoch(), Ordering::Relaxed);
+        }
+        member.ledger.drop_slack(member.slot, self.place);
+        let cap = self.cap().unwrap_or(Bytes(u64::MAX));
+        if process().settings.mode == Mode::Observe {
+            member.ledger.force(member.slot, self.place, units, guard.token());
+            return Ok(true);
+        }
+        let grown = member.ledger.grow(member.slot, self.place, units, cap, guard.token());
+        if grown.is_ok() || !self.may_sweep() || !self.sweep(&guard) {
+            return Ok(grown.is_ok());
+        }
+        Ok(member.ledger.grow(member.slot, self.place, units, cap, guard.token()).is_ok())
+    }
+
+    pub(crate) fn give_back(&self, units: Units) {
+        self.member.ledger.give_back(self.member.slot, self.place, units);
+    }
+
+    /// Where a daemon watches, it alone buries the dead: it also hands out the slots.
+    fn may_sweep(&self) -> bool {
+        self.member.connection.is_none()
+    }
+
+    fn sweep(&self, guard: &LedgerLock<'_>) -> bool {
+        lock::sweep(self.member.file.as_fd(), &self.member.ledger, Some(self.member.slot), guard).unwrap_or(false)
+    }
+
+    fn sweep_now_and_then(&self) {
+        let now_ms = coarse_ms();
+        let then_ms = self.member.swept_at_ms.load(Ordering::Relaxed);
+        if !self.may_sweep() || now_ms.saturating_sub(then_ms) < SWEEP_PAUSE.as_millis() as u64 {
+            return;
+        }
+        self.member.swept_at_ms.store(now_ms, Ordering::Relaxed);
+        let Some(_one_thread) = self.member.growing.try_lock_for(LOCK_WAIT_MAX) else { return };
+        if let Ok(guard) = LedgerLock::take(self.member.file.as_fd()) {
+            self.sweep(&guard);
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn daemon_is_lost(&self) -> bool {
+        use std::os::fd::AsRawFd;
+        let Some(connection) = &self.member.connection else { return false };
+        let mut poll = libc::pollfd { fd: connection.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one valid entry; does not wait.
+        unsafe { libc::poll(&mut poll, 1, 0) != 0 && poll.revents != 0 }
+    }
+
+    fn deny(&self, asked: Bytes) -> Refusal {
+        static SAID: log::Once = log::Once::new();
+        let level = if SAID.first() { LogLevel::Warn } else { LogLevel::Info };
+        let (used, cap) = (self.used(), self.cap().unwrap_or(self.total()));
+        log::line(
+            level,
+            format_args!(
+                "out of memory: {} asked on device {}, {} of the {} quota in use (tenant {}); raise GPUQUOTA_MEMORY or use gpuquota set",
+                asked.human(),
+                self.device,
+                used.human(),
+                cap.human(),
+                self.member.tenant
+            ),
+        );
+        Refusal::Quota
+    }
+
+    fn stuck(&self, why: &str) -> Refusal {
+        static SAID: log::Once = log::Once::new();
+        if SAID.first() {
+            log::line(
+                LogLevel::Error,
+                format_args!("the ledger's lock can't be had: {why}; the allocation is refused"),
+            );
+        }
+        Refusal::Quota
+    }
+}
+
+#[allow(unsafe_code)]
+fn coarse_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills the structure; answered by the vDSO, without a system call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}

@@ -1,0 +1,85 @@
+//! Linear, pitched and managed memory.
+#![allow(non_snake_case)]
+
+use super::Answer;
+use crate::args::Out;
+use crate::entry::Next;
+use crate::{account, calls, live};
+use driver_api::layout::{DEVICE_PAGE, round_up};
+use driver_api::{CUdeviceptr, CUdeviceptr_v1};
+
+/// Rows of a pitched allocation start at multiples of this on every device so far; a bound, settled to the driver's pitch.
+const PITCH_BOUND: u64 = 512;
+
+pub(crate) fn cuMemAlloc_v2(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize) -> Answer {
+    block(next, bytesize as u64, || dptr.get() as usize)
+}
+
+pub(crate) fn cuMemAlloc(next: Next<'_>, dptr: Out<CUdeviceptr_v1>, bytesize: u32) -> Answer {
+    block(next, u64::from(bytesize), || dptr.get() as usize)
+}
+
+fn block(next: Next<'_>, bytes: u64, address: impl Fn() -> usize) -> Answer {
+    // Nothing asked, or no context: the driver's error.
+    let (1.., Some(context)) = (bytes, calls::current_context()) else { return next.call() };
+    let Some(account) = account::of_current_device()? else { return next.call() };
+    let pending = live::reserve_block(account, context, bytes)?;
+    next.call()?;
+    pending.enter(address());
+    Ok(())
+}
+
+pub(crate) fn cuMemAllocPitch_v2(
+    next: Next<'_>,
+    dptr: Out<CUdeviceptr>,
+    pPitch: Out<usize>,
+    WidthInBytes: usize,
+    Height: usize,
+    _ElementSizeBytes: u32,
+) -> Answer {
+    pitched(next, WidthInBytes as u64, Height as u64, || (dptr.get(), pPitch.get() as u64))
+}
+
+pub(crate) fn cuMemAllocPitch(
+    next: Next<'_>,
+    dptr: Out<CUdeviceptr_v1>,
+    pPitch: Out<u32>,
+    WidthInBytes: u32,
+    Height: u32,
+    _ElementSizeBytes: u32,
+) -> Answer {
+    pitched(next, u64::from(WidthInBytes), u64::from(Height), || (u64::from(dptr.get()), u64::from(pPitch.get())))
+}
+
+fn pitched(next: Next<'_>, width: u64, height: u64, made: impl Fn() -> (CUdeviceptr, u64)) -> Answer {
+    let bound = round_up(width, PITCH_BOUND).and_then(|pitch| pitch.checked_mul(height)).unwrap_or(u64::MAX);
+    let (1.., Some(context)) = (bound, calls::current_context()) else { return next.call() };
+    let Some(account) = account::of_current_device()? else { return next.call() };
+    let pending = live::reserve_block(account, context, bound)?;
+    next.call()?;
+    let (pointer, pitch) = made();
+    let bytes = pitch.saturating_mul(height);
+    if bytes == bound {
+        pending.enter(pointer as usize);
+        return Ok(());
+    }
+    match pending.settle(account, bytes) {
+        Ok(settled) => settled.enter(pointer as usize),
+        Err(refusal) => {
+            // The driver's pitch made it larger than the bound, and larger than what is left.
+            let _ = calls::free(pointer);
+            return Err(refusal);
+        }
+    }
+    Ok(())
+}
+
+/// Managed memory is charged in full, wherever its pages are: they may all come to the device.
+pub(crate) fn cuMemAllocManaged(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize, _flags: u32) -> Answer {
+    let (1.., Some(context)) = (bytesize, calls::current_context()) else { return next.call() };
+    let Some(account) = account::of_current_device()? else { return next.call() };
+    let pending = live::reserve_whole(account, context, round_up(bytesize as u64, DEVICE_PAGE).unwrap_or(u64::MAX))?;
+    next.call()?;
+    pending.enter(dptr.get() as usize);
+    Ok(())
+}

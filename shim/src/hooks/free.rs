@@ -1,0 +1,38 @@
+//! Freeing pointers. Whatever freed it, memory is credited where it was charged; a pointer that the books
+//! don't know (imported, external, from before we joined) is the driver's business alone.
+#![allow(non_snake_case)]
+
+use super::Answer;
+use crate::entry::Next;
+use crate::{live, pools};
+use driver_api::{CUdeviceptr, CUdeviceptr_v1, CUstream};
+
+pub(crate) fn cuMemFree_v2(next: Next<'_>, dptr: CUdeviceptr) -> Answer {
+    free(next, dptr)
+}
+
+pub(crate) fn cuMemFree(next: Next<'_>, dptr: CUdeviceptr_v1) -> Answer {
+    free(next, u64::from(dptr))
+}
+
+/// A stream-ordered free of an ordinary pointer is legal; of a pool's, only the pool knows when the bytes go.
+pub(crate) fn cuMemFreeAsync(next: Next<'_>, dptr: CUdeviceptr, _hStream: CUstream) -> Answer {
+    free(next, dptr)
+}
+
+fn free(next: Next<'_>, pointer: CUdeviceptr) -> Answer {
+    // Out of the books first: once the driver has freed it, another thread may get the same address.
+    let Some(block) = live::take(pointer as usize) else {
+        next.call()?;
+        pools::mark_stale();
+        return Ok(());
+    };
+    match next.call() {
+        Ok(()) => live::credit(block),
+        Err(refusal) => {
+            live::put_back(pointer as usize, block);
+            return Err(refusal);
+        }
+    }
+    Ok(())
+}

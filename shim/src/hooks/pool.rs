@@ -1,0 +1,101 @@
+//! Stream-ordered memory: what is charged is what the pools hold.
+#![allow(non_snake_case)]
+
+use super::Answer;
+use crate::account::{self, Account};
+use crate::args::{In, Out};
+use crate::entry::{Lane, Next};
+use crate::{calls, pools};
+use core::ffi::c_void;
+use driver_api::{CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream};
+
+pub(crate) fn cuMemAllocAsync(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize, hStream: CUstream) -> Answer {
+    let device = calls::context_of_stream(hStream).and_then(calls::device_of_context);
+    let (1.., Some(device)) = (bytesize, device) else { return next.call() };
+    let (Some(account), Ok(pool)) = (account::of_device(device)?, calls::current_pool(device)) else {
+        return next.call();
+    };
+    allocate(next, dptr, bytesize, hStream, account, pool)
+}
+
+pub(crate) fn cuMemAllocFromPoolAsync(
+    next: Next<'_>,
+    dptr: Out<CUdeviceptr>,
+    bytesize: usize,
+    pool: CUmemoryPool,
+    hStream: CUstream,
+) -> Answer {
+    // A pool that the program didn't make through us (a default pool, an import) is looked up by its device.
+    let pool = pool as usize;
+    let device = pools::device_of(pool).or_else(|| pools::find_default(pool));
+    let (1.., Some(device)) = (bytesize, device) else { return next.call() };
+    let Some(account) = account::of_member_device(device) else { return next.call() };
+    allocate(next, dptr, bytesize, hStream, account, pool)
+}
+
+fn allocate(
+    next: Next<'_>,
+    dptr: Out<CUdeviceptr>,
+    bytes: usize,
+    stream: CUstream,
+    account: Account,
+    pool: usize,
+) -> Answer {
+    let per_thread = next.lane == Lane::PerThread;
+    // A captured allocation takes no memory: it becomes a node of the graph.
+    if calls::is_capturing(stream, per_thread) {
+        return next.call();
+    }
+    let held = pools::reserve(account, pool, bytes as u64)?;
+    next.call()?;
+    pools::settle(pool, held).inspect_err(|_| {
+        let _ = calls::free_async(dptr.get(), stream, per_thread);
+        let _ = calls::trim_pool(pool);
+        pools::resample_all();
+    })
+}
+
+pub(crate) fn cuMemPoolCreate(next: Next<'_>, pool: Out<CUmemoryPool>, poolProps: In<CUmemPoolProps>) -> Answer {
+    next.call()?;
+    let location = poolProps.get().location;
+    pools::remember(pool.get() as usize, charged_device(location));
+    Ok(())
+}
+
+/// The member's number of the device that a location lies on; `None` for host memory.
+fn charged_device(location: CUmemLocation) -> Option<usize> {
+    let device = super::vmm::device_of_location(location)?;
+    account::of_device(device).ok().flatten().map(|account| account.device())
+}
+
+pub(crate) fn cuMemPoolDestroy(next: Next<'_>, pool: CUmemoryPool) -> Answer {
+    next.call()?;
+    pools::forget(pool as usize);
+    Ok(())
+}
+
+pub(crate) fn cuMemPoolTrimTo(next: Next<'_>, _pool: CUmemoryPool, _minBytesToKeep: usize) -> Answer {
+    next.call()?;
+    pools::resample_all();
+    Ok(())
+}
+
+pub(crate) fn cuMemPoolSetAttribute(next: Next<'_>, _pool: CUmemoryPool, _attr: i32, _value: *mut c_void) -> Answer {
+    next.call()?;
+    // A lower release threshold acts at the next synchronisation.
+    pools::mark_stale();
+    Ok(())
+}
+
+/// The pool is another process's, which is charged for it.
+pub(crate) fn cuMemPoolImportFromShareableHandle(
+    next: Next<'_>,
+    pool_out: Out<CUmemoryPool>,
+    _handle: *mut c_void,
+    _handleType: i32,
+    _flags: u64,
+) -> Answer {
+    next.call()?;
+    pools::remember(pool_out.get() as usize, None);
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! How the process becomes a member of its tenant: with the daemon, or through the ledger's file.
+//!
+//! It happens at the first call that has to know a quota. Where a daemon was named and doesn't answer, that
+//! call waits [`DAEMON_WAIT_MAX`], then it and later ones are refused, and the daemon is tried again.
+
+use crate::devices::{self, Seen};
+use crate::ledger_file::{self, Joined};
+use crate::log;
+use crate::process::process;
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use driver_api::CUdevice;
+use parking_lot::Mutex;
+use quota_core::ledger::{DEVICES_MAX, DeviceId, Ledger, SlotId};
+use quota_core::settings::{DEFAULT_SOCKET, LogLevel};
+use quota_core::{Bytes, Mode, Settings};
+use quota_wire::lock::LedgerLock;
+use quota_wire::memory::{Access, Mapping};
+use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply, Request, Welcome};
+use quota_wire::socket::{Connection, WireError};
+use quota_wire::{QuotaPage, lock};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the first allocation waits for a daemon that was named.
+pub(crate) const DAEMON_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Pause between two attempts to join, once one has failed.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Bytes of the command line that the daemon is told.
+const COMMAND_BYTES_MAX: usize = 256;
+
+/// Where the process stands.
+pub(crate) enum Standing {
+    /// Neither CUDA nor NVML is initialised: the driver has the word.
+    NotReady,
+    /// No quota anywhere: everything passes.
+    Unmanaged,
+    /// A quota that can't be had: everything is refused.
+    Refused,
+    /// Member of a tenant.
+    Member(&'static Member),
+}
+
+/// Membership, once there is one.
+#[derive(Default)]
+pub(crate) struct Membership {
+    /// Set once; never freed, since other threads may be using it.
+    member: AtomicPtr<Member>,
+    attempts: Mutex<Attempts>,
+}
+
+#[derive(Default)]
+struct Attempts {
+    unmanaged: bool,
+    failed_at: Option<Instant>,
+}
+
+/// What a member has.
+pub(crate) struct Member {
+    pub(crate) ledger: Mapping<Ledger>,
+    pub(crate) file: OwnedFd,
+    pub(crate) slot: SlotId,
+    pub(crate) tenant: String,
+    pub(crate) caps: Caps,
+    pub(crate) devices: Vec<MemberDevice>,
+    /// The daemon, as long as it lives; kept open, since its end tells the daemon of ours.
+    pub(crate) connection: Option<Connection>,
+    /// Threads of this process exclude each other here before the ledger's lock.
+    pub(crate) growing: Mutex<()>,
+    /// One more than the index in `devices`, by CUDA's number of the device; 0 while nobody has asked.
+    pub(crate) by_ordinal: [AtomicU8; DEVICES_MAX],
+    /// When the dead were last looked for, in milliseconds of the monotonic clock.
+    pub(crate) swept_at_ms: AtomicU64,
+}
+
+/// Where the caps are read.
+pub(crate) enum Caps {
+    /// The daemon's page.
+    Page(Mapping<QuotaPage>),
+    /// The environment, by the member's device index.
+    Fixed(Vec<Option<Bytes>>),
+}
+
+/// A device as the member knows it.
+pub(crate) struct MemberDevice {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) total: Bytes,
+    pub(crate) place: Option<DeviceId>,
+    /// The page's epoch under which the present stock was granted.
+    pub(crate) epoch: AtomicU64,
+}
+
+impl Membership {
+    /// Where the process stands; joins at the first call.
+    pub(crate) fn standing(&self) -> Standing {
+        let member = self.member.load(Ordering::Acquire);
+        if member.is_null() { self.join() } else { Standing::Member(leaked(member)) }
+    }
+
+    fn join(&self) -> Standing {
+        let Some(mut attempts) = self.attempts.try_lock_for(DAEMON_WAIT_MAX + RETRY_PAUSE) else {
+            return Standing::Refused;
+        };
+        let member = self.member.load(Ordering::Acquire);
+        if !member.is_null() {
+            return Standing::Member(leaked(member));
+        }
+        let shared = process();
+        if shared.mistake.is_some() {
+            return Standing::Refused;
+        }
+        if attempts.unmanaged {
+            return Standing::Unmanaged;
+        }
+        if attempts.failed_at.is_some_and(|at| at.elapsed() < RETRY_PAUSE) {
+            return Standing::Refused;
+        }
+        let seen = devices::seen();
+        if seen.is_empty() {
+            return Standing::NotReady;
+        }
+        // Only the first attempt waits: a program that goes on allocating must not stand still each time.
+        let patience = if attempts.failed_at.is_none() { DAEMON_WAIT_MAX } else { Duration::ZERO };
+        match join(&shared.settings, &seen, patience) {
+            Ok(Some(member)) => {
+                let member = Box::into_raw(Box::new(member));
+                self.member.store(member, Ordering::Release);
+                Standing::Member(leaked(member))
+            }
+            Ok(None) => {
+                attempts.unmanaged = true;
+                Standing::Unmanaged
+            }
+            Err(reason) => {
+                if attempts.failed_at.is_none() {
+                    log::line(LogLevel::Error, format_args!("{reason}; every allocation is refused"));
+                }
+                attempts.failed_at = Some(Instant::now());
+                Standing::Refused
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn leaked(member: *mut Member) -> &'static Member {
+    // SAFETY: a leaked box, set once and never freed.
+    unsafe { &*member }
+}
+
+/// Joins the daemon that was named or is there, else the ledger's file; `None` when there is no quota at all.
+fn join(settings: &Settings, seen: &[Seen], patience: Duration) -> Result<Option<Member>, String> {
+    if !settings.compute.is_empty() || settings.guarantee.is_some() {
+        static SAID: log::Once = log::Once::new();
+        if SAID.first() {
+            log::line(
+                LogLevel::Warn,
+                format_args!("compute quotas are recorded and shown, but not enforced by this version"),
+            );
+        }
+    }
+    let named = settings.socket.as_deref();
+    let path = named.unwrap_or(DEFAULT_SOCKET);
+    match connect(Path::new(path), named.is_some(), patience) {
+        Ok(Some(connection)) => return with_daemon(connection, settings, seen, path).map(Some),
+        Ok(None) => {}
+        Err(error) => {
+            let setting = if named.is_some() { "GPUQUOTA_SOCKET" } else { "the default socket" };
+            return Err(format!("{setting}={path:?}: {error}; start gpuquotad there or correct the setting"));
+        }
+    }
+    if settings.memory.is_empty() && settings.mode == Mode::Enforce {
+        return Ok(None);
+    }
+    with_file(settings, seen).map(Some)
+}
+
+/// A connection; `None` when no daemon was named and none is there.
+fn connect(path: &Path, named: bool, patience: Duration) -> Result<Option<Connection>, WireError> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let error = match Connection::connect(path, deadline.max(Instant::now() + Duration::from_millis(100))) {
+            Ok(connection) => return Ok(Some(connection)),
+            Err(error) => error,
+        };
+        let absent = matches!(&error, WireError::Io(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused));
+        if absent && !named {
+            return Ok(None);
+        }
+        if !absent || Instant::now() >= deadline {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn with_daemon(connection: Connection, settings: &Settings, seen: &[Seen], path: &str) -> Result<Member, String> {
+    let deadline = Instant::now() + DAEMON_WAIT_MAX;
+    let said = |error: WireError| format!("the daemon at {path:?}: {error}");
+    let (reply, mut descriptors) = connection.ask(&Request::Hello(hello(settings, seen)), deadline).map_err(said)?;
+    let welcome = match reply {
+        Reply::Welcome(welcome) => welcome,
+        Reply::Refused { reason } => return Err(format!("the daemon refused: {reason}")),
+        other => return Err(format!("the daemon at {path:?} answered {other:?}")),
+    };
+    if welcome.version != PROTOCOL_VERSION {
+        return Err(format!("the daemon speaks protocol {}, this library {PROTOCOL_VERSION}", welcome.version));
+    }
+    let (Some(file), Some(page)) = (descriptors.pop(), descriptors.pop()) else {
+        return Err(format!("the daemon at {path:?} sent no pages"));
+    };
+    let failed = |error: io::Error| format!("the daemon's pages: {error}");
+    let page = Mapping::<QuotaPage>::new(page.as_fd(), Access::ReadOnly).map_err(failed)?;
+    let ledger = Mapping::<Ledger>::new(file.as_fd(), Access::ReadWrite).map_err(failed)?;
+    let slot =
+        SlotId::new(welcome.slot).filter(|_| page.is_valid()).ok_or("the daemon's pages are of another version")?;
+    if !lock::mark_alive(file.as_fd(), slot).map_err(failed)? {
+        return Err("another process has our slot in the ledger".to_owned());
+    }
+    ledger.set_pid(slot, std::process::id());
+    Ok(Member {
+        devices: member_devices(seen, &welcome),
+        tenant: welcome.tenant,
+        ledger,
+        file,
+        slot,
+        caps: Caps::Page(page),
+        connection: Some(connection),
+        growing: Mutex::new(()),
+        by_ordinal: [const { AtomicU8::new(0) }; DEVICES_MAX],
+        swept_at_ms: AtomicU64::new(0),
+    })
+}
+
+fn member_devices(seen: &[Seen], welcome: &Welcome) -> Vec<MemberDevice> {
+    let place = |index: usize| welcome.devices.get(index).copied().flatten().and_then(DeviceId::new);
+    seen.iter().enumerate().map(|(index, device)| member_device(device, place(index))).collect()
+}
+
+fn member_device(seen: &Seen, place: Option<DeviceId>) -> MemberDevice {
+    MemberDevice { uuid: seen.uuid, total: Bytes(seen.total_bytes), place, epoch: AtomicU64::new(0) }
+}
+
+fn hello(settings: &Settings, seen: &[Seen]) -> Hello {
+    Hello {
+        version: PROTOCOL_VERSION,
+        tenant: settings.tenant.clone(),
+        pid: std::process::id(),
+        command: command_line(),
+        devices: seen
+            .iter()
+            .enumerate()
+            .map(|(index, device)| DeviceAsk {
+                uuid: devices::uuid_text(&device.uuid),
+                total_bytes: device.total_bytes,
+                memory_bytes: settings.memory.on(index).map(|size| size.on(Bytes(device.total_bytes)).0),
+                compute: settings.compute.on(index).map(quota_core::Percent::hundredths),
+            })
+            .collect(),
+        weight: settings.weight,
+        priority: settings.priority.map(|priority| priority.to_string()),
+        guarantee: settings.guarantee.map(quota_core::Percent::hundredths),
+    }
+}
+
+fn command_line() -> String {
+    let mut bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    bytes.truncate(COMMAND_BYTES_MAX);
+    String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()
+}
+
+fn with_file(settings: &Settings, seen: &[Seen]) -> Result<Member, String> {
+    let Joined { file, ledger, slot } = ledger_file::join(settings)?;
+    let mut members = Vec::new();
+    {
+        let guard = LedgerLock::take(file.as_fd()).map_err(|error| format!("the ledger: {error}"))?;
+        for device in seen {
+            let place = ledger.device(device.uuid, guard.token()).map_err(|error| format!("the ledger: {error}"))?;
+            members.push(member_device(device, Some(place)));
+        }
+    }
+    let caps = seen
+        .iter()
+        .enumerate()
+        .map(|(index, device)| settings.memory.on(index).map(|size| size.on(Bytes(device.total_bytes))));
+    Ok(Member {
+        caps: Caps::Fixed(caps.collect()),
+        tenant: settings.tenant.clone().unwrap_or_else(|| "of this user and cgroup".to_owned()),
+        devices: members,
+        ledger,
+        file,
+        slot,
+        connection: None,
+        growing: Mutex::new(()),
+        by_ordinal: [const { AtomicU8::new(0) }; DEVICES_MAX],
+        swept_at_ms: AtomicU64::new(0),
+    })
+}
+
+impl Member {
+    /// The member's number for one of CUDA's devices.
+    pub(crate) fn device_of(&self, device: CUdevice) -> Option<usize> {
+        // The UUID decides, since the member may have been made from NVML's list. CUDA's numbers are small and never change.
+        let cached = usize::try_from(device).ok().and_then(|ordinal| self.by_ordinal.get(ordinal));
+        match cached.map_or(0, |index| index.load(Ordering::Relaxed)) {
+            0 => {
+                let index = self.device_with(crate::calls::device_uuid(device).ok()?)?;
+                if let (Some(cached), Ok(index)) = (cached, u8::try_from(index + 1)) {
+                    cached.store(index, Ordering::Relaxed);
+                }
+                Some(index)
+            }
+            index => Some(usize::from(index) - 1),
+        }
+    }
+
+    /// The member's number for the device with this UUID.
+    pub(crate) fn device_with(&self, uuid: [u8; 16]) -> Option<usize> {
+        self.devices.iter().position(|device| device.uuid == uuid)
+    }
+}

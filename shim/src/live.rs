@@ -1,0 +1,193 @@
+//! The books of live memory: what each pointer and array was charged, and where.
+//!
+//! A free is credited to the device that was charged, once, by whoever takes the entry out. Small blocks of
+//! a context share pages, so they are charged together: the pages that their sum fills.
+
+use crate::account::{Account, of_member_device};
+use crate::hooks::Refusal;
+use core::hash::{BuildHasherDefault, Hasher};
+use driver_api::CUdevice;
+use driver_api::layout::{BLOCK_UNIT, DEVICE_PAGE, SMALL_BLOCK_MAX, block_bytes, round_up};
+use quota_core::Bytes;
+use quota_core::ledger::Units;
+use std::collections::HashMap;
+
+type ByAddress<T> = HashMap<usize, T, BuildHasherDefault<AddressHasher>>;
+
+/// All books of the process.
+#[derive(Default)]
+pub(crate) struct Live {
+    blocks: ByAddress<Block>,
+    small: HashMap<SmallKey, u64, BuildHasherDefault<AddressHasher>>,
+    /// Primary contexts by device, as the program got them.
+    primaries: HashMap<CUdevice, usize>,
+}
+
+/// One live block or array.
+#[derive(Clone, Copy)]
+pub(crate) struct Block {
+    context: usize,
+    device: usize,
+    size: Size,
+}
+
+#[derive(Clone, Copy)]
+enum Size {
+    /// Rounded bytes of a block that shares pages with others.
+    Small(u64),
+    /// What was charged for it alone.
+    Whole(Units),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct SmallKey {
+    context: usize,
+    device: usize,
+}
+
+/// A block that is charged and not yet allocated; given back when dropped, entered by [`Pending::enter`].
+#[must_use]
+pub(crate) struct Pending {
+    account: Account,
+    block: Block,
+}
+
+fn pages(small_bytes: u64) -> Units {
+    let bytes = round_up(small_bytes, DEVICE_PAGE).unwrap_or(u64::MAX);
+    Units::holding(Bytes(bytes)).unwrap_or(Units::ZERO)
+}
+
+fn live<T>(f: impl FnOnce(&mut Live) -> T) -> T {
+    f(&mut crate::process::process().live.lock())
+}
+
+/// Charges a block of linear memory.
+pub(crate) fn reserve_block(account: Account, context: usize, bytes: u64) -> Result<Pending, Refusal> {
+    if bytes > SMALL_BLOCK_MAX {
+        return reserve_whole(account, context, block_bytes(bytes).unwrap_or(u64::MAX));
+    }
+    let rounded = round_up(bytes, BLOCK_UNIT).unwrap_or(bytes);
+    let key = SmallKey { context, device: account.device() };
+    // The sum and the charge change together, or two threads could both count on the same page.
+    live(|live| {
+        let sum = live.small.entry(key).or_insert(0);
+        let more = pages(*sum + rounded).less(pages(*sum));
+        if more != Units::ZERO {
+            account.reserve_units(more)?;
+        }
+        *sum += rounded;
+        Ok(Pending { account, block: Block { context, device: key.device, size: Size::Small(rounded) } })
+    })
+}
+
+/// Charges something that takes pages of its own.
+pub(crate) fn reserve_whole(account: Account, context: usize, bytes: u64) -> Result<Pending, Refusal> {
+    let charge = account.reserve(bytes)?.commit();
+    Ok(Pending { account, block: Block { context, device: charge.device, size: Size::Whole(charge.units) } })
+}
+
+impl Pending {
+    /// The driver has made it: it lives at `address`.
+    pub(crate) fn enter(self, address: usize) {
+        let block = self.block;
+        core::mem::forget(self);
+        let stale = live(|live| live.blocks.insert(address, block));
+        // The driver gave out an address that we still had: its memory went with something we didn't see.
+        if let Some(stale) = stale {
+            credit(stale);
+        }
+    }
+
+    /// The driver took other than what was asked: charges the difference.
+    ///
+    /// # Errors
+    /// When it doesn't fit; the caller undoes the allocation.
+    pub(crate) fn settle(self, account: Account, bytes: u64) -> Result<Self, Refusal> {
+        let context = self.block.context;
+        drop(self);
+        reserve_block(account, context, bytes)
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        credit_to(self.account, self.block);
+    }
+}
+
+/// Takes the entry of `address` out of the books, still charged.
+pub(crate) fn take(address: usize) -> Option<Block> {
+    live(|live| live.blocks.remove(&address))
+}
+
+/// Puts back what [`take`] took: the driver did not free it.
+pub(crate) fn put_back(address: usize, block: Block) {
+    live(|live| live.blocks.insert(address, block));
+}
+
+/// Gives back what a block was charged.
+pub(crate) fn credit(block: Block) {
+    if let Some(account) = of_member_device(block.device) {
+        credit_to(account, block);
+    }
+}
+
+fn credit_to(account: Account, block: Block) {
+    match block.size {
+        Size::Whole(units) => account.give_back(units),
+        Size::Small(bytes) => live(|live| {
+            let key = SmallKey { context: block.context, device: block.device };
+            let Some(sum) = live.small.get_mut(&key) else { return };
+            let after = sum.saturating_sub(bytes);
+            account.give_back(pages(*sum).less(pages(after)));
+            *sum = after;
+        }),
+    }
+}
+
+/// The primary context of `device` is `context`.
+pub(crate) fn primary_is(device: CUdevice, context: usize) {
+    live(|live| live.primaries.insert(device, context));
+}
+
+/// The primary context of `device` is gone, and with it all its blocks and arrays.
+pub(crate) fn primary_is_gone(device: CUdevice) {
+    if let Some(context) = live(|live| live.primaries.remove(&device)) {
+        context_is_gone(context);
+    }
+}
+
+/// A context is gone, and with it all its blocks and arrays.
+pub(crate) fn context_is_gone(context: usize) {
+    let gone: Vec<Block> =
+        live(|live| live.blocks.extract_if(|_, block| block.context == context).map(|(_, block)| block).collect());
+    for block in gone {
+        credit(block);
+    }
+    live(|live| live.small.retain(|key, _| key.context != context));
+}
+
+/// A hasher for keys that are addresses: one multiplication spreads them well enough.
+#[derive(Default, Clone, Copy)]
+pub(crate) struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
+}

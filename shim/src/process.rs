@@ -1,0 +1,140 @@
+//! The state that all hooks of this process share, and the questions every entry asks first.
+//!
+//! There is one [`Process`] behind one pointer. A forked child starts with none: the parent's locks may be
+//! held by threads that the child doesn't have, and what the parent holds isn't the child's.
+#![allow(unsafe_code)]
+
+use crate::join::Membership;
+use crate::live::Live;
+use crate::log;
+use crate::pools::Pools;
+use crate::vmm::Vmm;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use parking_lot::Mutex;
+use quota_core::settings::{LogLevel, SettingError};
+use quota_core::{Mode, Settings};
+
+/// Everything about this process.
+pub(crate) struct Process {
+    pub(crate) settings: Settings,
+    /// A setting that can't be understood: everything is refused.
+    pub(crate) mistake: Option<SettingError>,
+    pub(crate) membership: Membership,
+    pub(crate) live: Mutex<Live>,
+    pub(crate) vmm: Mutex<Vmm>,
+    pub(crate) pools: Pools,
+}
+
+const UNKNOWN: u8 = 0;
+const ACTIVE: u8 = 1;
+const OFF: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, this thread's calls of driver functions go straight to the driver.
+pub(crate) struct Inside(bool);
+
+impl Inside {
+    pub(crate) fn enter() -> Self {
+        Self(INSIDE.replace(true))
+    }
+
+    pub(crate) fn is_entered() -> bool {
+        INSIDE.get()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(self.0);
+    }
+}
+
+/// True when a call that comes in now is to be judged by its hook.
+pub(crate) fn hooks_active() -> bool {
+    match STATE.load(Ordering::Acquire) {
+        ACTIVE => !Inside::is_entered(),
+        OFF => false,
+        _ => !Inside::is_entered() && start() == ACTIVE,
+    }
+}
+
+/// True when look-ups are to be answered with our entry points.
+pub(crate) fn doors_open() -> bool {
+    match STATE.load(Ordering::Acquire) {
+        UNKNOWN => start() == ACTIVE,
+        state => state == ACTIVE,
+    }
+}
+
+/// The shared state; hooks run only when there is one.
+pub(crate) fn process() -> &'static Process {
+    let process = PROCESS.load(Ordering::Acquire);
+    assert!(!process.is_null(), "hooks run after start");
+    // SAFETY: set once by `start` from a leaked box, and never freed: other threads may be using it.
+    unsafe { &*process }
+}
+
+/// Reads the settings, once a process.
+fn start() -> u8 {
+    let _inside = Inside::enter();
+    let (settings, mistake) = match Settings::read(setting) {
+        Ok(settings) => (settings, None),
+        Err(mistake) => (Settings::default(), Some(mistake)),
+    };
+    log::configure(settings.log, settings.log_file.as_deref());
+    let state = if settings.mode == Mode::Off { OFF } else { ACTIVE };
+    let fresh = Box::into_raw(Box::new(Process {
+        settings,
+        mistake,
+        membership: Membership::default(),
+        live: Mutex::default(),
+        vmm: Mutex::default(),
+        pools: Pools::default(),
+    }));
+    let null = core::ptr::null_mut();
+    match PROCESS.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            // SAFETY: registers a function that only stores to atomics, which is safe in a forked child.
+            unsafe { libc::pthread_atfork(None, None, Some(forget_in_child)) };
+            // SAFETY: just published, and never freed.
+            if let Some(mistake) = unsafe { &(*fresh).mistake } {
+                log::line(LogLevel::Error, format_args!("{mistake}; every allocation is refused"));
+            }
+        }
+        // Another thread was faster.
+        // SAFETY: our own box, which nobody has seen.
+        Err(_) => drop(unsafe { Box::from_raw(fresh) }),
+    }
+    STATE.store(state, Ordering::Release);
+    state
+}
+
+/// In a forked child, between `fork` and anything else.
+extern "C" fn forget_in_child() {
+    PROCESS.store(core::ptr::null_mut(), Ordering::Relaxed);
+    STATE.store(UNKNOWN, Ordering::Release);
+    INSIDE.set(false);
+}
+
+/// What the environment says, as far as a privileged program may listen to it.
+fn setting(name: &str) -> Option<String> {
+    let names_a_file = name.ends_with("_SOCKET") || name.ends_with("_LOG_FILE") || name.ends_with("_SHARED_CACHE");
+    if names_a_file && is_privileged() {
+        return None;
+    }
+    // What is not Unicode is no legal value of any setting, and is refused as such.
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// True in a setuid or otherwise privileged program.
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: plain call.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}

@@ -1,0 +1,438 @@
+//! A machine as the driver's processes use it.
+
+use crate::clock::{now_ns, sleep_until};
+use crate::liveness;
+use crate::models::{self, DeviceSpec, parse_machine};
+use crate::settings::{self, SettingError};
+use crate::state::{Claim, Locked, MachineFile, Wanted, default_path};
+use crate::time::{Hardware, QueueName};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What keeps a machine from being opened.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The machine's description can't be followed.
+    #[error("FAKE_CUDA_MACHINE={spec:?}: {why}; devices, counts and lists of them are right, such as 2xa100-80gb,l4-24gb; known: {known}")]
+    Spec {
+        /// The description.
+        spec: String,
+        /// What is wrong with it.
+        why: String,
+        /// The devices that there are.
+        known: String,
+    },
+    /// Another setting can't be followed.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// The file can't be used.
+    #[error("the simulated machine's state {path:?} can't be used: {source}; FAKE_CUDA_STATE names another file")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// The file is not, or no longer, the state of a machine.
+    #[error("{path:?} is no state of a simulated machine: {why}; remove it, or name another file with FAKE_CUDA_STATE")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Another version of this software made the file.
+    #[error("the simulated machine's state {path:?} has layout {found}, this software writes layout {known}; remove it, or name another file with FAKE_CUDA_STATE")]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+        /// Its layout.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// The file holds another machine.
+    #[error("the simulated machine's state {path:?} holds {holds}, not {wanted}; set FAKE_CUDA_MACHINE to that, remove the file, or name another one with FAKE_CUDA_STATE")]
+    OtherMachine {
+        /// The file.
+        path: PathBuf,
+        /// Its machine.
+        holds: String,
+        /// The one asked for.
+        wanted: String,
+    },
+    /// There are more processes than the file has room for.
+    #[error("the simulated machine's state {path:?} has no room for another process")]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// The device has not that much memory left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{requested_bytes} bytes were asked for, {free_bytes} are free")]
+pub struct OutOfMemory {
+    /// What was asked for.
+    pub requested_bytes: u64,
+    /// What is left.
+    pub free_bytes: u64,
+}
+
+/// What a living process holds of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProcessUse {
+    /// Its number as the caller's PID namespace sees it; its own number where that sees it not.
+    pub host_pid: u32,
+    /// Device memory that it holds.
+    pub bytes: u64,
+    /// True when it has a context on the device.
+    pub has_context: bool,
+}
+
+/// A context's queue on a device.
+#[derive(Debug)]
+pub struct ContextSlot {
+    device: usize,
+    name: QueueName,
+    /// Work known to have been served: only grows, so that an old value is merely a slower answer.
+    served_ns: AtomicU64,
+}
+
+/// A piece of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket {
+    /// What the context will have been served when it is done.
+    total_ns: u64,
+    submitted_ns: u64,
+}
+
+/// A simulated machine, and this process's place on it.
+///
+/// # Panics
+/// Every method that takes a device expects one of [`Machine::devices`]. All of them panic when the state
+/// can't be locked: its file was overwritten, or a stopped process has held it for ten seconds.
+pub struct Machine {
+    file: MachineFile,
+    devices: Vec<DeviceSpec>,
+    /// This process's entry and its generation, in the upper and lower half.
+    entry: AtomicU64,
+    /// What [`liveness::forks`] said when the entry was taken.
+    forks: AtomicU64,
+}
+
+/// The machine where nothing names another.
+const SPEC_DEFAULT: &str = "a100-80gb";
+
+impl Machine {
+    /// The machine of the environment: `FAKE_CUDA_MACHINE`, `FAKE_CUDA_STATE`, `FAKE_CUDA_SLICE` and
+    /// `FAKE_CUDA_SWITCH`. Checks all other settings too.
+    ///
+    /// # Errors
+    /// A setting that can't be followed, or a state that can't be used.
+    pub fn from_environment() -> Result<Self, MachineError> {
+        settings::validate()?;
+        let spec = settings::text("FAKE_CUDA_MACHINE")?;
+        let state = std::env::var_os("FAKE_CUDA_STATE").filter(|path| !path.is_empty()).map(PathBuf::from);
+        let hardware = settings::hardware_from_environment()?;
+        Self::open_with(spec.as_deref().unwrap_or(SPEC_DEFAULT), state.as_deref(), hardware)
+    }
+
+    /// The machine `spec` whose state is the file `state`, made if there is none.
+    ///
+    /// # Errors
+    /// A machine that is none, or a state that can't be used.
+    pub fn open(spec: &str, state: &Path) -> Result<Self, MachineError> {
+        Self::open_with(spec, Some(state), None)
+    }
+
+    /// The same with hardware that shares itself out in another way; that holds for all its processes.
+    ///
+    /// # Errors
+    /// As those of [`Machine::open`].
+    pub fn open_with(spec: &str, state: Option<&Path>, hardware: Option<Hardware>) -> Result<Self, MachineError> {
+        liveness::count_forks();
+        let models = parse_machine(spec)?;
+        let spec = models::canonical(&models);
+        let default = default_path(&spec);
+        let (path, is_default) = (state.unwrap_or(&default), state.is_none());
+        let wanted = Wanted { path, spec: &spec, devices: models.len(), hardware, is_default };
+        let (file, claim) = MachineFile::open(&wanted)?;
+        let machine = Self { file, devices: models::devices(&models), entry: 0.into(), forks: 0.into() };
+        machine.remember(claim);
+        Ok(machine)
+    }
+
+    /// The devices in the order of the PCI bus, which is NVML's.
+    pub fn devices(&self) -> &[DeviceSpec] {
+        &self.devices
+    }
+
+    /// Has this process hold `bytes` more.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] when the device has less left.
+    pub fn take(&self, device: usize, bytes: u64) -> Result<(), OutOfMemory> {
+        self.try_take(device, bytes).or_else(|_| {
+            self.sweep();
+            self.try_take(device, bytes)
+        })
+    }
+
+    fn try_take(&self, device: usize, bytes: u64) -> Result<(), OutOfMemory> {
+        let spec = &self.devices[device];
+        let mut locked = self.lock();
+        let entry = self.own_entry(&mut locked);
+        let used = spec.reserved_bytes + locked.body.used_bytes[device];
+        let free_bytes = spec.total_bytes.saturating_sub(used);
+        if bytes > free_bytes {
+            return Err(OutOfMemory { requested_bytes: bytes, free_bytes });
+        }
+        locked.body.processes[entry].uses[device].bytes += bytes;
+        locked.body.used_bytes[device] += bytes;
+        Ok(())
+    }
+
+    /// Gives back `bytes` of what this process holds.
+    pub fn give(&self, device: usize, bytes: u64) {
+        let mut locked = self.lock();
+        let entry = self.own_entry(&mut locked);
+        let held = &mut locked.body.processes[entry].uses[device].bytes;
+        debug_assert!(*held >= bytes, "{bytes} bytes are given back, {held} are held");
+        let bytes = bytes.min(*held);
+        *held -= bytes;
+        locked.body.used_bytes[device] -= bytes;
+    }
+
+    /// Memory in use: what living processes hold, and what the driver keeps for itself.
+    ///
+    /// The device's total less this is what can still be taken.
+    pub fn used(&self, device: usize) -> u64 {
+        self.sweep();
+        self.devices[device].reserved_bytes + self.lock().body.used_bytes[device]
+    }
+
+    /// Memory that this process holds.
+    pub fn used_by_self(&self, device: usize) -> u64 {
+        let mut locked = self.lock();
+        let entry = self.own_entry(&mut locked);
+        locked.body.processes[entry].uses[device].bytes
+    }
+
+    /// Living processes that have a context or memory on the device.
+    pub fn processes(&self, device: usize) -> Vec<ProcessUse> {
+        let living = self.sweep();
+        let locked = self.lock();
+        let uses = living.iter().filter_map(|process| {
+            let held = process.of(&locked)?.uses[device];
+            let has_context = held.has_context != 0;
+            (has_context || held.bytes > 0).then_some(ProcessUse { host_pid: process.host_pid, bytes: held.bytes, has_context })
+        });
+        uses.collect()
+    }
+
+    /// Says whether this process has a context on the device; lists of processes show it then.
+    pub fn set_context(&self, device: usize, present: bool) {
+        let mut locked = self.lock();
+        let entry = self.own_entry(&mut locked);
+        locked.body.processes[entry].uses[device].has_context = present.into();
+    }
+
+    /// Gives a new context its queue on the device.
+    ///
+    /// # Panics
+    /// When the device has as many contexts as it can have, a thousand.
+    pub fn context_opened(&self, device: usize) -> ContextSlot {
+        let open = || {
+            let mut locked = self.lock();
+            let entry = self.own_entry(&mut locked);
+            locked.devices[device].open(entry as u32)
+        };
+        let name = open().or_else(|| {
+            self.sweep();
+            open()
+        });
+        let name = name.expect("a device has room for a thousand contexts");
+        ContextSlot { device, name, served_ns: AtomicU64::new(0) }
+    }
+
+    /// Takes a context's queue away; work not yet done never will be.
+    pub fn context_closed(&self, slot: &ContextSlot) {
+        let mut locked = self.lock();
+        locked.time(slot.device, now_ns());
+        let entry = self.own_entry(&mut locked);
+        let Locked { body, devices, .. } = &mut locked;
+        if let Some(served) = devices[slot.device].close(&body.hardware, slot.name) {
+            body.processes[entry].uses[slot.device].closed_busy_ns += served;
+        }
+    }
+
+    /// Adds work to a context's queue. Work for a context that is gone is done at once.
+    pub fn submit(&self, slot: &ContextSlot, duration_ns: u64) -> Ticket {
+        let mut locked = self.lock();
+        let now = now_ns();
+        let Locked { body, devices, .. } = &mut locked;
+        let total = devices[slot.device].submit(&body.hardware, slot.name, duration_ns, now);
+        Ticket { total_ns: total.unwrap_or(0), submitted_ns: now }
+    }
+
+    /// True once a piece of work is done, or its context gone.
+    pub fn is_done(&self, slot: &ContextSlot, ticket: Ticket) -> bool {
+        if ticket.total_ns <= slot.served_ns.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut locked = self.lock();
+        match locked.time(slot.device, now_ns()).served_ns(slot.name) {
+            Some(served) => {
+                slot.served_ns.fetch_max(served, Ordering::Relaxed);
+                ticket.total_ns <= served
+            }
+            None => true,
+        }
+    }
+
+    /// Sleeps until a piece of work is done, or its context gone.
+    pub fn wait(&self, slot: &ContextSlot, ticket: Ticket) {
+        /// Contexts that go away make the end come earlier; so often it is looked for, per context.
+        const LOOK_NS: u64 = 1_000_000;
+        while !self.is_done(slot, ticket) {
+            let (until, blocker) = {
+                let mut locked = self.lock();
+                let now = now_ns();
+                let hardware = locked.body.hardware;
+                let time = locked.time(slot.device, now);
+                let until = time.look_again_at(&hardware, slot.name, ticket.total_ns);
+                match time.contenders() {
+                    0 | 1 => (until, None),
+                    contenders => (until.min(now + contenders as u64 * LOOK_NS), time.current_owner()),
+                }
+            };
+            if let Some(process) = blocker {
+                self.release_if_dead(process);
+            }
+            sleep_until(until);
+        }
+    }
+
+    /// When a piece of work was done, on the clock of [`now_ns`]; `None` while it isn't, or when its context
+    /// is gone. For one followed by hundreds of idle gaps or turns since, the latest that it can have been.
+    pub fn done_at_ns(&self, slot: &ContextSlot, ticket: Ticket) -> Option<u64> {
+        let mut locked = self.lock();
+        let time = locked.time(slot.device, now_ns());
+        time.served_ns(slot.name).filter(|served| *served >= ticket.total_ns)?;
+        // Work of no duration is done as soon as what was before it, but not before it was there.
+        let at = time.done_at(slot.name, ticket.total_ns).unwrap_or(0);
+        Some(at.max(ticket.submitted_ns))
+    }
+
+    /// Device time served so far, all contexts together.
+    pub fn busy_ns(&self, device: usize) -> u64 {
+        self.lock().time(device, now_ns()).busy_ns
+    }
+
+    /// Device time that a process's contexts were served so far.
+    pub fn busy_ns_of(&self, device: usize, host_pid: u32) -> u64 {
+        let living = self.sweep();
+        let mut locked = self.lock();
+        locked.time(device, now_ns());
+        let of_process = living.iter().filter(|process| process.host_pid == host_pid);
+        let busy = of_process.filter_map(|process| {
+            let closed = process.of(&locked)?.uses[device].closed_busy_ns;
+            let open = locked.devices[device].queues_of(process.entry as u32).map(|(_, queue)| queue.served_ns);
+            Some(closed + open.sum::<u64>())
+        });
+        busy.sum()
+    }
+
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        self.file.lock().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// This process's entry, taken anew where a fork or an unlucky program lost it.
+    fn own_entry(&self, locked: &mut Locked<'_>) -> usize {
+        let word = self.entry.load(Ordering::Relaxed); // Written under the machine's lock only.
+        let (entry, generation) = ((word >> 32) as usize, word as u32);
+        let is_own = self.forks.load(Ordering::Relaxed) == liveness::forks();
+        let process = locked.body.processes.get(entry);
+        if is_own && process.is_some_and(|process| process.generation == generation && process.pid != 0) {
+            return entry;
+        }
+        let claim = self.file.claim(locked).unwrap_or_else(|error| panic!("{error}"));
+        self.remember(claim);
+        claim.entry
+    }
+
+    fn remember(&self, claim: Claim) {
+        self.entry.store((claim.entry as u64) << 32 | u64::from(claim.generation), Ordering::Relaxed);
+        self.forks.store(liveness::forks(), Ordering::Relaxed);
+    }
+
+    /// Gives back what dead processes hold; the living ones.
+    pub(crate) fn sweep(&self) -> Vec<Living> {
+        let mut processes: Vec<Living> = {
+            let locked = self.lock();
+            let taken = (0..).zip(locked.body.processes_used()).filter(|(_, process)| process.pid != 0);
+            taken.map(|(entry, process)| Living { entry, generation: process.generation, host_pid: process.pid }).collect()
+        };
+        if self.file.is_intact() {
+            // The kernel is asked without the lock: with many processes that takes a while.
+            processes.retain_mut(|process| match liveness::owner(self.file.descriptor(), process.entry) {
+                Ok(Some(0)) | Err(_) => true,
+                Ok(Some(pid)) => {
+                    process.host_pid = pid;
+                    true
+                }
+                Ok(None) => !self.release_if_dead(process.entry),
+            });
+        }
+        processes
+    }
+
+    /// True when the entry's process was dead, and what it held is given back.
+    fn release_if_dead(&self, entry: usize) -> bool {
+        let mut locked = self.lock();
+        let is_taken = locked.body.processes_used().get(entry).is_some_and(|process| process.pid != 0);
+        // Under the lock, under which entries are taken: an entry without a mark has no living owner.
+        let is_dead = matches!(liveness::owner(self.file.descriptor(), entry), Ok(None));
+        if !is_taken || !is_dead || !self.file.is_intact() {
+            return false;
+        }
+        for device in 0..self.devices.len() {
+            locked.time(device, now_ns());
+        }
+        locked.release(entry);
+        true
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let word = self.entry.load(Ordering::Relaxed);
+        let (entry, generation) = ((word >> 32) as usize, word as u32);
+        if self.forks.load(Ordering::Relaxed) != liveness::forks() {
+            return; // The parent's.
+        }
+        let Ok(mut locked) = self.file.lock() else { return };
+        if locked.body.processes.get(entry).is_some_and(|process| process.generation == generation && process.pid != 0) {
+            locked.release(entry);
+            let _ = liveness::unmark(self.file.descriptor(), entry); // At worst nobody takes the entry again.
+        }
+    }
+}
+
+/// A process that lives.
+pub(crate) struct Living {
+    pub(crate) entry: usize,
+    generation: u32,
+    pub(crate) host_pid: u32,
+}
+
+impl Living {
+    /// Its entry, unless it has died since.
+    pub(crate) fn of<'a>(&self, locked: &'a Locked<'_>) -> Option<&'a crate::state::Process> {
+        locked.body.processes.get(self.entry).filter(|process| process.generation == self.generation && process.pid != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

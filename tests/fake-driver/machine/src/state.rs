@@ -1,0 +1,165 @@
+//! The machine's state, in a file that all its processes map.
+//!
+//! What a process may leave behind by dying anywhere is repaired by the next one that takes the lock: the
+//! totals here are sums of what the processes' own entries say.
+
+mod file;
+mod lock;
+
+pub(crate) use file::{MachineFile, Wanted, default_path};
+
+use crate::MachineError;
+use crate::liveness;
+use crate::models::DEVICES_MAX;
+use crate::time::{DeviceTime, Hardware};
+use lock::Mutex;
+use std::cell::UnsafeCell;
+
+/// Processes that may use one machine at a time; a node has a thousand at most.
+pub(crate) const PROCESSES_MAX: usize = 2048;
+
+/// Raised with every change to the structures here and in `time`.
+pub(crate) const LAYOUT_VERSION: u32 = 1;
+
+/// What a process holds of one device.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Use {
+    pub(crate) bytes: u64,
+    /// Device time of contexts that are gone.
+    pub(crate) closed_busy_ns: u64,
+    pub(crate) has_context: u32,
+    unused: u32,
+}
+
+/// A process's entry.
+#[repr(C)]
+pub(crate) struct Process {
+    /// As the process itself sees it; 0 when the entry is free.
+    pub(crate) pid: u32,
+    /// Grows whenever the entry is taken.
+    pub(crate) generation: u32,
+    pub(crate) uses: [Use; DEVICES_MAX],
+}
+
+/// Everything but the devices' time.
+#[repr(C)]
+pub(crate) struct Body {
+    pub(crate) hardware: Hardware,
+    /// Sum of the processes' bytes.
+    pub(crate) used_bytes: [u64; DEVICES_MAX],
+    /// No entry from here on was ever taken.
+    processes_used: u32,
+    unused: u32,
+    pub(crate) processes: [Process; PROCESSES_MAX],
+}
+
+impl Body {
+    /// The entries that were ever taken.
+    pub(crate) fn processes_used(&self) -> &[Process] {
+        &self.processes[..(self.processes_used as usize).min(PROCESSES_MAX)]
+    }
+
+    /// An entry for a new process.
+    pub(crate) fn free_entry(&self) -> Option<usize> {
+        let used = self.processes_used();
+        let free = used.iter().position(|process| process.pid == 0);
+        free.or((used.len() < PROCESSES_MAX).then_some(used.len()))
+    }
+
+    /// Makes an entry a process's own; its generation.
+    pub(crate) fn take_entry(&mut self, at: usize, pid: u32) -> u32 {
+        let process = &mut self.processes[at];
+        process.uses = [Use::default(); DEVICES_MAX];
+        process.generation = process.generation.wrapping_add(1).max(1);
+        process.pid = pid;
+        self.processes_used = self.processes_used.max(at as u32 + 1);
+        process.generation
+    }
+}
+
+/// The beginning of the file.
+#[repr(C)]
+struct Front {
+    header: file::Header,
+    mutex: Mutex,
+    body: UnsafeCell<Body>,
+}
+
+/// The state, held: no other thread or process sees or changes it meanwhile.
+pub(crate) struct Locked<'a> {
+    pub(crate) body: &'a mut Body,
+    pub(crate) devices: &'a mut [DeviceTime],
+    _guard: lock::Guard<'a>,
+}
+
+impl Locked<'_> {
+    /// A device's time, moved to now.
+    pub(crate) fn time(&mut self, device: usize, now_ns: u64) -> &mut DeviceTime {
+        let time = &mut self.devices[device];
+        time.advance(&self.body.hardware, now_ns);
+        time
+    }
+
+    /// Gives back all that a process holds.
+    pub(crate) fn release(&mut self, at: usize) {
+        let process = &mut self.body.processes[at];
+        for (device, time) in self.devices.iter_mut().enumerate() {
+            let used = &mut self.body.used_bytes[device];
+            *used = used.saturating_sub(process.uses[device].bytes);
+            let names: Vec<_> = time.queues_of(at as u32).map(|(name, _)| name).collect();
+            for name in names {
+                time.close(&self.body.hardware, name);
+            }
+        }
+        process.uses = [Use::default(); DEVICES_MAX];
+        process.pid = 0;
+    }
+
+    /// Makes the totals agree with the entries, after a process died in the middle of a change.
+    fn repair(&mut self) {
+        self.body.processes_used = self.body.processes_used.min(PROCESSES_MAX as u32);
+        for (device, time) in self.devices.iter_mut().enumerate() {
+            let holders = self.body.processes_used().iter().filter(|process| process.pid != 0);
+            self.body.used_bytes[device] = holders.map(|process| process.uses[device].bytes).sum();
+            time.repair(&self.body.hardware);
+        }
+    }
+}
+
+/// A process's entry, as the process itself knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) entry: usize,
+    pub(crate) generation: u32,
+}
+
+impl MachineFile {
+    /// Takes the state's lock.
+    ///
+    /// # Errors
+    /// When a stopped process holds it, or the file has been written to by somebody else.
+    pub(crate) fn lock(&self) -> Result<Locked<'_>, MachineError> {
+        let guard = self.mutex().lock().map_err(|why| self.damaged(why))?;
+        let holder_died = guard.holder_died();
+        let (body, devices) = self.parts(&guard);
+        let mut locked = Locked { body, devices, _guard: guard };
+        if holder_died {
+            locked.repair();
+        }
+        Ok(locked)
+    }
+
+    /// Takes an entry for the calling process.
+    ///
+    /// # Errors
+    /// When all are taken, or the kernel refuses the record lock.
+    pub(crate) fn claim(&self, locked: &mut Locked<'_>) -> Result<Claim, MachineError> {
+        let entry = locked.body.free_entry().ok_or_else(|| self.full())?;
+        // Nobody else can be alive in a free entry: an entry is given back before its mark.
+        if !liveness::mark(self.descriptor(), entry).map_err(|error| self.io(error))? {
+            return Err(self.damaged("a process is alive in an entry that is free"));
+        }
+        Ok(Claim { entry, generation: locked.body.take_entry(entry, std::process::id()) })
+    }
+}

@@ -1,0 +1,1 @@
+//! Memory shared with other processes by `cuIpc*MemHandle`.

@@ -1,0 +1,180 @@
+//! The work of one context on its device, in the order of its submission.
+//!
+//! The machine serves a context's work as one queue, so that "done" is one growing number: the piece with
+//! number N is done when the number of completed pieces has reached N. Streams remember numbers only, and
+//! an idle stream is told from a busy one without a lock.
+
+use crate::args::Answer;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use driver_api::CUresult;
+use fake_machine::{ContextSlot, Machine, Ticket};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::Stream;
+
+/// Pieces of work that may wait on the device; a launch beyond them blocks until there is room.
+pub(crate) const OUTSTANDING_MAX: usize = 1024;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, the machine's clock.
+pub(crate) use fake_machine::now_ns;
+
+struct Piece {
+    number: u64,
+    ticket: Ticket,
+    /// Who wants to know when it ended.
+    watchers: Vec<Arc<OnceLock<u64>>>,
+}
+
+/// Where the piece `number` is in the list: pieces are numbered without a gap.
+fn place(outstanding: &VecDeque<Piece>, number: u64) -> Option<usize> {
+    usize::try_from(number.checked_sub(outstanding.front()?.number)?).ok()
+}
+
+/// A context's queue on its device.
+pub(crate) struct DeviceQueue {
+    machine: &'static Machine,
+    slot: ContextSlot,
+    /// The machine's number of the device.
+    pub(crate) device: usize,
+    /// Handle of the context, known from the first stream that was created in it.
+    pub(crate) context: AtomicUsize,
+    submitted: AtomicU64,
+    completed: AtomicU64,
+    outstanding: Mutex<VecDeque<Piece>>,
+    /// The last work of the legacy stream, for which blocking streams wait, and the reverse.
+    pub(crate) legacy_last: AtomicU64,
+    pub(crate) blocking_last: AtomicU64,
+    /// How many of the context's streams have work that is not yet on the device.
+    pub(crate) backlogs: AtomicUsize,
+    /// How many streams that the legacy stream synchronises with are being captured.
+    pub(crate) blocking_captures: AtomicUsize,
+    streams: Mutex<BTreeMap<u64, Weak<Stream>>>,
+    closed: AtomicBool,
+}
+
+impl DeviceQueue {
+    pub(super) fn open(machine: &'static Machine, device: usize) -> Arc<Self> {
+        Arc::new(Self {
+            machine,
+            slot: machine.context_opened(device),
+            device,
+            context: AtomicUsize::new(0),
+            submitted: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            outstanding: Mutex::new(VecDeque::new()),
+            legacy_last: AtomicU64::new(0),
+            blocking_last: AtomicU64::new(0),
+            backlogs: AtomicUsize::new(0),
+            blocking_captures: AtomicUsize::new(0),
+            streams: Mutex::new(BTreeMap::new()),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Gives the device's queue back; work submitted later is an error.
+    pub(super) fn close(&self) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            self.machine.context_closed(&self.slot);
+        }
+    }
+
+    /// True once the context is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Puts work on the device, waiting for room where there is none; its number.
+    pub(crate) fn submit(&self, duration_ns: u64) -> Answer<u64> {
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(CUresult::CONTEXT_IS_DESTROYED);
+            }
+            let mut outstanding = self.outstanding.lock();
+            if outstanding.len() >= OUTSTANDING_MAX {
+                self.settle(&mut outstanding);
+            }
+            if outstanding.len() < OUTSTANDING_MAX {
+                let ticket = self.machine.submit(&self.slot, duration_ns);
+                let number = self.submitted.load(Ordering::Relaxed) + 1;
+                outstanding.push_back(Piece { number, ticket, watchers: Vec::new() });
+                self.submitted.store(number, Ordering::Release);
+                return Ok(number);
+            }
+            let first = outstanding.front().map(|piece| piece.ticket);
+            drop(outstanding);
+            if let Some(first) = first {
+                self.machine.wait(&self.slot, first);
+            }
+        }
+    }
+
+    /// The number of the last piece submitted.
+    pub(crate) fn last(&self) -> u64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    /// True once the piece `number` and all before it are done.
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        number <= self.completed.load(Ordering::Acquire) || {
+            let mut outstanding = self.outstanding.lock();
+            self.settle(&mut outstanding);
+            number <= self.completed.load(Ordering::Relaxed)
+        }
+    }
+
+    /// Sleeps until the piece `number` is done.
+    pub(crate) fn wait(&self, number: u64) {
+        while !self.is_done(number) && !self.closed.load(Ordering::Acquire) {
+            let ticket = {
+                let outstanding = self.outstanding.lock();
+                place(&outstanding, number).and_then(|at| outstanding.get(at)).map(|piece| piece.ticket)
+            };
+            if let Some(ticket) = ticket {
+                self.machine.wait(&self.slot, ticket);
+            }
+        }
+    }
+
+    /// Sets `end_ns` when the piece `number` is done; now, if it is already.
+    pub(crate) fn watch(&self, number: u64, end_ns: &Arc<OnceLock<u64>>) {
+        if number > self.completed.load(Ordering::Acquire) {
+            let mut outstanding = self.outstanding.lock();
+            self.settle(&mut outstanding);
+            if let Some(piece) = place(&outstanding, number).and_then(|at| outstanding.get_mut(at)) {
+                piece.watchers.push(Arc::clone(end_ns));
+                return;
+            }
+        }
+        end_ns.get_or_init(now_ns);
+    }
+
+    /// Takes what the device has finished off the list.
+    fn settle(&self, outstanding: &mut VecDeque<Piece>) {
+        while let Some(first) = outstanding.front() {
+            if !self.machine.is_done(&self.slot, first.ticket) {
+                return;
+            }
+            self.completed.store(first.number, Ordering::Release);
+            if let Some(piece) = outstanding.pop_front().filter(|piece| !piece.watchers.is_empty()) {
+                let end = self.machine.done_at_ns(&self.slot, piece.ticket).unwrap_or_else(now_ns);
+                for watcher in piece.watchers {
+                    watcher.get_or_init(|| end);
+                }
+            }
+        }
+    }
+
+    /// Makes a stream one that the whole context can wait for.
+    pub(super) fn enlist(&self, stream: &Arc<Stream>) {
+        let mut streams = self.streams.lock();
+        streams.retain(|_, known| known.strong_count() > 0);
+        streams.insert(stream.id, Arc::downgrade(stream));
+    }
+
+    /// The streams of the context that still have a handle or work.
+    pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
+        self.streams.lock().values().filter_map(Weak::upgrade).collect()
+    }
+}
