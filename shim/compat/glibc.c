@@ -11,6 +11,7 @@
 #include <link.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -45,6 +46,24 @@ HIDDEN void *pthread_getspecific(pthread_key_t key) {
 HIDDEN void *dlopen(const char *path, int flags) {
     void *(*real)(const char *, int) = gpuquota_in_libc("dlopen");
     return real ? real(path, flags) : NULL;
+}
+
+/* What follows is looked for by weak reference, and would tie the library to a new glibc all the same: the linker
+ * of many systems writes a weak reference's version down as a hard need. */
+HIDDEN int __pthread_key_create(pthread_key_t *key, void (*destructor)(void *)) { return pthread_key_create(key, destructor); }
+HIDDEN int pthread_once(pthread_once_t *once, void (*routine)(void)) {
+    int (*real)(pthread_once_t *, void (*)(void)) = gpuquota_in_libc("pthread_once");
+    return real ? real(once, routine) : EAGAIN;
+}
+HIDDEN pid_t gettid(void) { return (pid_t)syscall(SYS_gettid); }
+HIDDEN int statx(int folder, const char *path, int flags, unsigned int mask, struct statx *out) {
+    return (int)syscall(SYS_statx, folder, path, flags, mask, out);
+}
+HIDDEN ssize_t getrandom(void *out, size_t bytes, unsigned int flags) { return syscall(SYS_getrandom, out, bytes, flags); }
+/* Without it (glibc 2.17) a thread's destructors don't run when it ends: ours have nothing to give back. */
+HIDDEN int __cxa_thread_atexit_impl(void (*destructor)(void *), void *object, void *library) {
+    int (*real)(void (*)(void *), void *, void *) = gpuquota_in_libc("__cxa_thread_atexit_impl");
+    return real ? real(destructor, object, library) : 0;
 }
 
 #if __GLIBC_PREREQ(2, 35)

@@ -153,8 +153,10 @@ fn present(id: SymbolId, name: &CStr) -> *const c_void {
     if real::driver_address(id).is_some() {
         return ENTRIES[id.0].0;
     }
-    let handle = driver::open(id.get().library);
-    if handle.is_null() { core::ptr::null() } else { next_dlsym(handle, name).cast_const() }
+    // A failing look-up sets the error that programs ask `dlerror` for: in the driver, or in any library that lacks the name.
+    let driver = driver::open(id.get().library);
+    let lacking = if driver.is_null() { driver::open_path(c"libc.so.6") } else { driver };
+    next_dlsym(lacking, name).cast_const()
 }
 
 fn leads_to_driver(found: *const c_void, id: SymbolId) -> bool {

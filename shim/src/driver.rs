@@ -51,7 +51,8 @@ pub(crate) fn is_self(object: &elf::Object) -> bool {
     object.contains(is_self as *const c_void)
 }
 
-fn open_path(path: &CStr) -> *mut c_void {
+/// Opens a library by the name or path given.
+pub(crate) fn open_path(path: &CStr) -> *mut c_void {
     // SAFETY: plain call with a C string; a driver's constructors are the program's own choice to run.
     unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }
 }

@@ -188,7 +188,10 @@ impl Stream {
         if self.backlog.is_empty() {
             return self.submit(duration_ns);
         }
-        self.defer(move |stream| drop(stream.submit(duration_ns)));
+        self.defer(move |stream| {
+            // It fails when the context is gone, and then nobody waits for the kernel.
+            let _ = stream.submit(duration_ns);
+        });
         Ok(())
     }
 
@@ -202,8 +205,8 @@ impl Stream {
         let number = self.queue.submit(duration_ns)?;
         self.last.fetch_max(number, Ordering::AcqRel);
         match self.kind {
-            Kind::Legacy => drop(self.queue.legacy_last.fetch_max(number, Ordering::AcqRel)),
-            Kind::Blocking => drop(self.queue.blocking_last.fetch_max(number, Ordering::AcqRel)),
+            Kind::Legacy => _ = self.queue.legacy_last.fetch_max(number, Ordering::AcqRel),
+            Kind::Blocking => _ = self.queue.blocking_last.fetch_max(number, Ordering::AcqRel),
             Kind::NonBlocking => {}
         }
         Ok(())
@@ -330,14 +333,6 @@ impl Mark {
         match self {
             Self::At(queue, number) => queue.watch(*number, end_ns),
             Self::Later(later) => later.watch(end_ns),
-        }
-    }
-
-    /// The queue of the context whose stream this is.
-    pub(crate) fn queue(&self) -> &Arc<DeviceQueue> {
-        match self {
-            Self::At(queue, _) => queue,
-            Self::Later(later) => later.queue(),
         }
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod reference;
 
 use crate::args::{Answer, get, get_optional, put};
 use crate::array::ARRAYS;
+use crate::array::mipmap::is_mipmap;
 use crate::entry::Call;
 use crate::memory;
 use crate::registry::pointer;
@@ -65,7 +66,7 @@ fn check_resource(resource: &CUDA_RESOURCE_DESC) -> Answer {
     let known = |bytes: u64| bytes > 0 && memory::covers(resource.res[0], bytes, |_| true);
     match resource.resType {
         ARRAY => ARRAYS.get(handle()).map(drop).map_err(|_| CUresult::INVALID_VALUE),
-        MIPMAPPED_ARRAY if !handle().is_null() => Ok(()),
+        MIPMAPPED_ARRAY if is_mipmap(handle()) => Ok(()),
         // Format and channels share the second word; the size is the third.
         LINEAR if known(resource.res[2]) => Ok(()),
         // Width and height in elements, then the bytes of a row.

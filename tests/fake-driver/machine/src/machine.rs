@@ -434,5 +434,3 @@ impl Living {
     }
 }
 
-#[cfg(test)]
-mod tests;

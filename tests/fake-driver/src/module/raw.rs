@@ -13,11 +13,6 @@ pub(crate) fn read(pointer: *const c_void) -> Result<Arc<Image>, CUresult> {
     image::parse(image).map(Arc::new).ok_or(CUresult::INVALID_IMAGE)
 }
 
-/// A copy of the image at `pointer`.
-pub(crate) fn copy(pointer: *const c_void) -> Result<Vec<u8>, CUresult> {
-    find(pointer).map(<[u8]>::to_vec)
-}
-
 fn find<'a>(pointer: *const c_void) -> Result<&'a [u8], CUresult> {
     if pointer.is_null() {
         return Err(CUresult::INVALID_VALUE);

@@ -101,10 +101,6 @@ impl Later {
         Self { queue: Arc::clone(queue), state: Mutex::default(), changed: Condvar::new() }
     }
 
-    pub(super) fn queue(&self) -> &Arc<DeviceQueue> {
-        &self.queue
-    }
-
     pub(super) fn set(&self, number: u64) {
         let watchers = {
             let mut state = self.state.lock();

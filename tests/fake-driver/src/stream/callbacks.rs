@@ -11,7 +11,7 @@ use driver_api::{CUdeviceptr, CUhostFn, CUresult, CUstream, CUstreamCallback};
 use std::sync::Arc;
 
 /// A function of the program with its argument.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct HostFunction {
     function: unsafe extern "C" fn(*mut c_void),
     argument: *mut c_void,

@@ -3,6 +3,7 @@
 use super::reference::find;
 use crate::args::{Answer, get, optional, put};
 use crate::array::ARRAYS;
+use crate::array::mipmap::is_mipmap;
 use crate::entry::Call;
 use crate::memory;
 use crate::registry::pointer;
@@ -116,7 +117,7 @@ pub(crate) fn cuTexRefSetMipmappedArray(
     flags: c_uint,
 ) -> Answer {
     let reference = find(reference)?;
-    if array.is_null() || flags != OVERRIDE_FORMAT {
+    if !is_mipmap(array) || flags != OVERRIDE_FORMAT {
         return Err(CUresult::INVALID_VALUE);
     }
     let mut state = reference.state.lock();
