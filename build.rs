@@ -1,2 +1,76 @@
-//! Builds the C programs of the tests.
-fn main() {}
+//! Builds the C programs under `tests/programs` and `examples`, and a stub of the driver to link them against.
+//!
+//! The stub has the driver's SONAME and every symbol of the list, so that a linked program has exactly the
+//! references that one built with NVIDIA's own stub has; it is never run.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// A program: its source, further arguments, and whether it is linked to the driver.
+struct Program {
+    name: &'static str,
+    source: &'static str,
+    arguments: &'static [&'static str],
+}
+
+const PROGRAMS: &[Program] = &[
+    Program { name: "probe", source: "tests/programs/probe.c", arguments: &["-ldl"] },
+    Program { name: "probe-linked", source: "tests/programs/probe.c", arguments: &["-DLINKED", "-lcuda", "-ldl"] },
+    Program { name: "resolve", source: "tests/programs/resolve.c", arguments: &["-ldl"] },
+    Program { name: "nvml", source: "tests/programs/nvml.c", arguments: &["-ldl"] },
+    Program { name: "lookups", source: "tests/programs/lookups.c", arguments: &["-rdynamic", "-ldl"] },
+    Program { name: "plain", source: "tests/programs/plain.c", arguments: &[] },
+    Program { name: "plain-static", source: "tests/programs/plain.c", arguments: &["-static"] },
+    Program { name: "fork", source: "tests/programs/fork.c", arguments: &["-ldl"] },
+    Program { name: "bench", source: "tests/programs/bench.c", arguments: &["-O2", "-ldl"] },
+    Program { name: "example", source: "examples/quota.c", arguments: &["-lcuda"] },
+];
+
+const LIBRARIES: &[Program] = &[
+    Program { name: "tracer-dlsym.so", source: "tests/programs/tracer.c", arguments: &["-DWRAP_DLSYM", "-ldl"] },
+    Program { name: "tracer.so", source: "tests/programs/tracer.c", arguments: &["-ldl"] },
+    Program { name: "next-a.so", source: "tests/programs/next.c", arguments: &["-DNAME=\"a\"", "-ldl"] },
+    Program { name: "next-b.so", source: "tests/programs/next.c", arguments: &["-DNAME=\"b\"", "-ldl"] },
+    Program { name: "plugin.so", source: "tests/programs/plugin.c", arguments: &["-ldl", "-Wl,-rpath,$ORIGIN/sub"] },
+    Program { name: "sub/neighbour.so", source: "tests/programs/neighbour.c", arguments: &[] },
+];
+
+fn main() {
+    println!("cargo::rerun-if-changed=tests/programs");
+    println!("cargo::rerun-if-changed=examples/quota.c");
+    println!("cargo::rerun-if-changed=include");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    fs::create_dir_all(out.join("sub")).expect("OUT_DIR is writable");
+    let compiler = cc::Build::new().opt_level(1).get_compiler();
+    stub(&compiler, &out);
+    for program in PROGRAMS {
+        compile(&compiler, &out, program, &[]);
+    }
+    for library in LIBRARIES {
+        compile(&compiler, &out, library, &["-shared", "-fPIC"]);
+    }
+    println!("cargo::rustc-env=PROGRAMS={}", out.display());
+}
+
+fn stub(compiler: &cc::Tool, out: &Path) {
+    let symbols = driver_api::SYMBOLS.iter().filter(|symbol| symbol.library == driver_api::Library::Cuda);
+    let source: String = symbols.map(|symbol| format!("void {}(void) {{}}\n", symbol.name)).collect();
+    fs::write(out.join("stub.c"), source).expect("OUT_DIR is writable");
+    let mut command = compiler.to_command();
+    command.args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"]);
+    command.arg(out.join("libcuda.so")).arg(out.join("stub.c"));
+    run(command, "the stub of the driver");
+}
+
+fn compile(compiler: &cc::Tool, out: &Path, program: &Program, kind: &[&str]) {
+    let mut command = compiler.to_command();
+    command.args(["-Wall", "-Wextra", "-Werror", "-Iinclude"]).args(kind).arg("-o").arg(out.join(program.name));
+    command.arg(program.source).arg(format!("-L{}", out.display())).arg("-Wl,--no-as-needed").args(program.arguments);
+    run(command, program.source);
+}
+
+fn run(mut command: Command, what: &str) {
+    let status = command.status().unwrap_or_else(|error| panic!("the C compiler does not run: {error}"));
+    assert!(status.success(), "{what} does not build");
+}

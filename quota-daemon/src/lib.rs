@@ -1,1 +1,16 @@
-//! The node daemon gpuquotad and the command gpuquota.
+//! The node daemon `gpuquotad`, and what the command `gpuquota` shares with it.
+//!
+//! [`registry`] decides, without a clock and without I/O: who is a tenant, what fits, who waits. [`server`]
+//! is the thin shell around it: sockets, death notices, pages. [`devices`] asks NVML, [`document`] reads
+//! the node's configuration, [`places`] knows where sockets lie.
+#![deny(unsafe_code)]
+
+pub mod devices;
+pub mod document;
+pub mod log;
+pub mod pages;
+pub mod peer;
+pub mod places;
+pub mod registry;
+pub mod server;
+pub mod signals;

@@ -130,6 +130,10 @@ fn listed(name: *const c_char) -> Option<(SymbolId, &'static CStr)> {
 /// The answer for a name of the list; `None` means that libc's own answer is right.
 fn judge_name(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Option<*const c_void> {
     let (id, name) = listed(name)?;
+    // An interposer behind us looks for its next one while we are calling it.
+    if handle == libc::RTLD_NEXT && real::is_loaded() {
+        return judge_next(id, name, caller);
+    }
     if Inside::is_entered() || !process::doors_open() {
         return None;
     }
@@ -176,9 +180,9 @@ fn judge_next(id: SymbolId, name: &CStr, caller: *const c_void) -> Option<*const
     let behind_us = objects[..at].iter().any(driver::is_self);
     match objects[at + 1..].iter().find(|object| object.lookup(name).is_some()) {
         Some(object) if driver::is_self(object) => Some(present(id, name)),
-        Some(object) if driver::is_driver(object, id.get().library) && !(wraps && behind_us) => Some(present(id, name)),
-        Some(_) => None,
-        None if wraps && behind_us => real::driver_address(id),
+        Some(object) if !driver::is_driver(object, id.get().library) => None,
+        _ if wraps && behind_us => real::driver_address(id),
+        Some(_) => Some(present(id, name)),
         None => None,
     }
 }

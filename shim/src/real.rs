@@ -45,9 +45,14 @@ pub(crate) fn entry_of(address: *const c_void, base: &str) -> Option<SymbolId> {
     })
 }
 
+/// True when the addresses are known.
+pub(crate) fn is_loaded() -> bool {
+    LOADED.load(Ordering::Acquire)
+}
+
 /// Loads the libraries once.
 pub(crate) fn load() {
-    if LOADED.load(Ordering::Acquire) {
+    if is_loaded() {
         return;
     }
     let _inside = Inside::enter();

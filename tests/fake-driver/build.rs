@@ -62,7 +62,8 @@ fn exports(bodies: &BTreeMap<String, String>) -> String {
     for (index, symbol) in SYMBOLS.iter().enumerate() {
         if symbol.library == Library::Cuda {
             let name = symbol.name;
-            writeln!(addresses, "    (SymbolId({index}), Address({name} as *const c_void)),").expect("writing to a string");
+            writeln!(addresses, "    (SymbolId({index}), Address({name} as *const c_void)),")
+                .expect("writing to a string");
             export(index, symbol, bodies.get(symbol.abi), &mut out);
         }
     }
@@ -113,7 +114,8 @@ fn link_names(out: &Path) -> io::Result<()> {
         if fs::read_link(&link).is_ok() {
             fs::remove_file(&link)?;
         }
-        std::os::unix::fs::symlink("../libfake_cuda.so", &link)?;
+        // Cargo leaves it among the dependencies, and beside them only when it is asked for by name.
+        std::os::unix::fs::symlink("../deps/libfake_cuda.so", &link)?;
     }
     Ok(())
 }

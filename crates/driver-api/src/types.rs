@@ -291,4 +291,7 @@ layouts! {
     }
     CUDA_ARRAY_MEMORY_REQUIREMENTS { size: usize, alignment: usize, reserved: [c_uint; 4] }
     CUmemcpyAttributes { srcAccessOrder: c_int, srcLocHint: CUmemLocation, dstLocHint: CUmemLocation, flags: c_uint }
+    /// The handle is a union; its first word is a descriptor for the kinds that are one.
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC { r#type: c_int, handle: [u64; 2], size: u64, flags: c_uint, reserved: [c_uint; 16] }
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: u64, size: u64, flags: c_uint, reserved: [c_uint; 16] }
 }

@@ -5,7 +5,7 @@
 //! function (or inside a structure that did), during that call, and for nothing else.
 #![allow(unsafe_code)]
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char};
 use driver_api::CUresult;
 
 /// What a body answers; the error is the code that the program gets.
@@ -81,15 +81,5 @@ pub(crate) fn put_text(pointer: *mut c_char, length: usize, value: &str) -> Answ
         core::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer.cast::<u8>(), bytes.len());
         pointer.add(bytes.len()).write(0);
     }
-    Ok(())
-}
-
-/// Writes `bytes` to where an untyped output points.
-pub(crate) fn put_bytes(pointer: *mut c_void, bytes: &[u8]) -> Answer {
-    if pointer.is_null() {
-        return Err(CUresult::INVALID_VALUE);
-    }
-    // SAFETY: not null, and the caller vouches for the size that the API documents for this output.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), pointer.cast::<u8>(), bytes.len()) };
     Ok(())
 }

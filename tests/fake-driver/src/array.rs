@@ -60,17 +60,8 @@ impl Array {
         let slices = shape.depth.max(1);
         let charged = if is_level { 0 } else { shape.bytes().ok_or(CUresult::OUT_OF_MEMORY)? };
         context.device.take(charged)?;
-        let mut array = Self {
-            shape,
-            context: Arc::clone(context),
-            start: 0,
-            room: 0,
-            row_bytes,
-            rows,
-            slices,
-            charged,
-            is_level,
-        };
+        let mut array =
+            Self { shape, context: Arc::clone(context), start: 0, room: 0, row_bytes, rows, slices, charged, is_level };
         if shape.flags & (ARRAY_SPARSE | ARRAY_DEFERRED_MAPPING) == 0 {
             let bytes = row_bytes.checked_mul(rows).and_then(|slice| slice.checked_mul(slices));
             let room = bytes.and_then(|bytes| bytes.checked_next_multiple_of(pages::HOST_PAGE));
@@ -117,9 +108,7 @@ fn rows_of(shape: &ArrayShape) -> Option<(u64, u64)> {
             (shape.width.checked_mul(u64::from(bytes) * u64::from(shape.channels))?, height)
         }
         ElementSize::BitsPerPixel(bits) => (shape.width.checked_mul(bits.into())?.div_ceil(8), height),
-        ElementSize::BytesPerBlock(bytes) => {
-            (shape.width.div_ceil(4).checked_mul(bytes.into())?, height.div_ceil(4))
-        }
+        ElementSize::BytesPerBlock(bytes) => (shape.width.div_ceil(4).checked_mul(bytes.into())?, height.div_ceil(4)),
     })
 }
 
@@ -151,7 +140,9 @@ fn shape_of(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, device: &Device) -> Answer<Arr
         shape.width <= most(21)
     };
     let cube = shape.flags & CUBEMAP == 0
-        || shape.width == shape.height && shape.depth > 0 && shape.depth % 6 == 0
+        || shape.width == shape.height
+            && shape.depth > 0
+            && shape.depth.is_multiple_of(6)
             && (shape.flags & ARRAY_LAYERED != 0 || shape.depth == 6);
     if shape.width > 0 && shape.flags & !FLAGS_MASK == 0 && channels && fits && cube {
         Ok(shape)

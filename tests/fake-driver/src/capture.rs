@@ -70,13 +70,13 @@ pub(crate) struct Capture {
 #[derive(Clone)]
 pub(crate) struct Tips {
     capture: Arc<Capture>,
-    nodes: Vec<(Arc<Node>, Edge)>,
+    nodes: Ends,
 }
 
 /// A stream's part in a capture.
 pub(crate) struct StreamCapture {
     pub(crate) capture: Arc<Capture>,
-    pub(crate) tips: Vec<(Arc<Node>, Edge)>,
+    pub(crate) tips: Ends,
     /// What `cuStreamGetCaptureInfo` gave out last; kept as its caller looks at it until the next call.
     pub(crate) shown: Shown,
 }
@@ -208,8 +208,11 @@ fn forbid_unsafe_call_now() -> Answer {
     answer
 }
 
-/// Begins a capture in `stream`.
-fn begin(stream: &Arc<Stream>, mode: Mode, given: Option<(Arc<Graph>, Vec<(Arc<Node>, Edge)>)>) -> Answer {
+/// Nodes with the kinds of the edges from them.
+pub(crate) type Ends = Vec<(Arc<Node>, Edge)>;
+
+/// Begins a capture in `stream`, into a graph of the program's if one is given.
+fn begin(stream: &Arc<Stream>, mode: Mode, given: Option<(Arc<Graph>, Ends)>) -> Answer {
     use core::sync::atomic::AtomicU64;
     static NEXT_ID: AtomicU64 = AtomicU64::new(1);
     if stream.kind == Kind::Legacy {
@@ -256,13 +259,17 @@ fn end(stream: &Arc<Stream>) -> Answer<Arc<Graph>> {
     active.retain(|other| !Arc::ptr_eq(other, &capture));
     ACTIVE_COUNT.store(active.len(), Ordering::Release);
     drop(active);
-    if capture.is_invalid() {
-        Err(CUresult::STREAM_CAPTURE_INVALIDATED)
-    } else if !is_joined {
-        Err(CUresult::STREAM_CAPTURE_UNJOINED)
+    let failure = if capture.is_invalid() {
+        CUresult::STREAM_CAPTURE_INVALIDATED
+    } else if is_joined {
+        return Ok(Arc::clone(&capture.graph));
     } else {
-        Ok(Arc::clone(&capture.graph))
+        CUresult::STREAM_CAPTURE_UNJOINED
+    };
+    if !capture.is_given {
+        capture.graph.forget();
     }
+    Err(failure)
 }
 
 /// True when everything that other streams recorded comes before the end of the first one.
@@ -309,7 +316,7 @@ pub(crate) fn join(stream: &Arc<Stream>, tips: &Tips) -> Answer {
 }
 
 /// More nodes to depend on, none twice.
-fn add_tips(tips: &mut Vec<(Arc<Node>, Edge)>, more: &[(Arc<Node>, Edge)]) {
+fn add_tips(tips: &mut Ends, more: &[(Arc<Node>, Edge)]) {
     for (node, edge) in more {
         if !tips.iter().any(|(known, kind)| known.id == node.id && kind == edge) {
             tips.push((Arc::clone(node), *edge));

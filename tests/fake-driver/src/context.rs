@@ -51,9 +51,24 @@ pub(crate) struct Context {
 impl Context {
     /// Opens a context on `device`, which costs device memory.
     fn open(device: &'static Device, is_primary: bool, flags: u32, api_version: u32) -> Answer<Arc<Self>> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         device.take(fake_machine::context_bytes())?;
-        let context = Arc::new(Self {
+        let context = Self::new(device, is_primary, flags, api_version);
+        driver().add_context(&context);
+        Ok(context)
+    }
+
+    /// Stands for a primary context that isn't active: a thread may have it current, and finds it there
+    /// once somebody retains it.
+    fn inactive(device: &'static Device) -> Arc<Self> {
+        let context = Self::new(device, true, 0, 3020);
+        context.destroyed.store(true, Ordering::Release);
+        context.streams.close();
+        context
+    }
+
+    fn new(device: &'static Device, is_primary: bool, flags: u32, api_version: u32) -> Arc<Self> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             device,
             is_primary,
@@ -65,9 +80,7 @@ impl Context {
             small_blocks: Mutex::default(),
             streams: ContextStreams::open(&driver().machine, device.physical),
             destroyed: AtomicBool::new(false),
-        });
-        driver().add_context(&context);
-        Ok(context)
+        })
     }
 
     /// Ends a context: its streams, then its memory. What other threads have current is destroyed for them.
@@ -79,7 +92,9 @@ impl Context {
         driver().remove_context(self);
         self.streams.close();
         crate::module::context_closes(self);
+        crate::ipc::context_closes(self);
         crate::memory::context_closes(self);
+        crate::external::context_closes(self);
         if self.is_primary {
             crate::pool::primary_closes(self);
         }
@@ -100,11 +115,6 @@ impl Context {
     /// True once it has been destroyed or reset.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.destroyed.load(Ordering::Acquire)
-    }
-
-    /// True when it may use the memory of `device`.
-    pub(crate) fn reaches(&self, device: &Device) -> bool {
-        self.device.ordinal == device.ordinal || self.peers.lock().contains_device(device.ordinal)
     }
 }
 
@@ -226,7 +236,7 @@ pub(crate) fn cuCtxSetCurrent(_: &Call, handle: CUcontext) -> Answer {
         drop(popped);
         return Ok(());
     }
-    let context = state::context(handle)?;
+    let context = state::context(handle).or_else(|error| primary::inactive(handle).ok_or(error))?;
     let replaced = with_stack(|stack| {
         let replaced = stack.pop();
         stack.push(context);

@@ -28,8 +28,6 @@ pub(crate) struct Entry {
 /// What a body is told about the call beside its arguments.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// The exported name by which it was called.
-    pub(crate) name: &'static str,
     /// True when the default stream is the thread's own.
     pub(crate) per_thread: bool,
 }
@@ -206,7 +204,7 @@ pub(crate) fn enter<const N: usize, R: Reply>(
     arguments: impl FnOnce() -> [(&'static str, u64); N],
     body: impl FnOnce(&Call) -> R,
 ) -> CUresult {
-    let call = Call { name: entry.name, per_thread: entry.per_thread };
+    let call = Call { per_thread: entry.per_thread };
     let guarded = || catch_unwind(AssertUnwindSafe(|| body(&call).code())).unwrap_or(CUresult::UNKNOWN);
     if entry.since <= READY.load(Ordering::Acquire) {
         return guarded();

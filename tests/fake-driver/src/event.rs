@@ -47,10 +47,10 @@ impl Event {
 
     fn set(&self, marks: Vec<Mark>) {
         let end_ns = Arc::new(OnceLock::new());
-        if self.flags & DISABLE_TIMING == 0 {
-            if let [mark] = marks.as_slice() {
-                mark.watch(&end_ns);
-            }
+        if let [mark] = marks.as_slice()
+            && self.flags & DISABLE_TIMING == 0
+        {
+            mark.watch(&end_ns);
         }
         *self.state.lock() = State::Recorded { marks, at_ns: now_ns(), end_ns };
     }

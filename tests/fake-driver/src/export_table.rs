@@ -70,12 +70,8 @@ static CONTEXT_STORAGE: [Word; 4] = [
     Word::NONE,
 ];
 
-static CONTEXT_CHECKS: [Word; 4] = [
-    Word::bytes(4),
-    Word::UNKNOWN,
-    Word(check_context as *const c_void),
-    Word(nothing as *const c_void),
-];
+static CONTEXT_CHECKS: [Word; 4] =
+    [Word::bytes(4), Word::UNKNOWN, Word(check_context as *const c_void), Word(nothing as *const c_void)];
 
 /// Asked for by the runtime of CUDA 13, which stops without it and has not been seen to call into it.
 static UNCALLED: [Word; 8] = [

@@ -61,12 +61,7 @@ fn resource(device: &Device, multiprocessors: u32) -> CUdevResource {
     }
 }
 
-fn put_resource(
-    out: *mut CUdevResource,
-    kind: CUdevResourceType,
-    device: &Device,
-    multiprocessors: u32,
-) -> Answer {
+fn put_resource(out: *mut CUdevResource, kind: CUdevResourceType, device: &Device, multiprocessors: u32) -> Answer {
     if kind != SM {
         return Err(INVALID_TYPE);
     }
@@ -143,7 +138,8 @@ pub(crate) fn cuDevSmResourceSplitByCount(
         return Err(INVALID_CONFIGURATION);
     }
     let count = if out.is_null() { fits } else { wanted.min(fits) };
-    let share = |multiprocessors| CUdevResource { sm: CUdevSmResource { smCount: multiprocessors, ..whole.sm }, ..whole };
+    let share =
+        |multiprocessors| CUdevResource { sm: CUdevSmResource { smCount: multiprocessors, ..whole.sm }, ..whole };
     if !out.is_null() {
         for at in 0..count as usize {
             put_at(out, at, share(each))?;

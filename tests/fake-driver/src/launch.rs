@@ -45,7 +45,8 @@ impl Shape {
 
     /// Fails as a launch of `function` in this shape would.
     fn check(&self, function: &Function) -> Answer {
-        let outside = |sides: &[u32; 3], most: &[u32; 3]| sides.iter().zip(most).any(|(side, most)| *side == 0 || side > most);
+        let outside =
+            |sides: &[u32; 3], most: &[u32; 3]| sides.iter().zip(most).any(|(side, most)| *side == 0 || side > most);
         if outside(&self.grid, &GRID_MAX) || outside(&self.block, &BLOCK_MAX) || self.threads() > THREADS_MAX {
             return Err(CUresult::INVALID_VALUE);
         }

@@ -22,6 +22,7 @@ pub(crate) mod errors;
 pub(crate) mod event;
 pub(crate) mod export_table;
 mod exports;
+pub(crate) mod external;
 pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod host;

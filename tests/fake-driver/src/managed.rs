@@ -19,8 +19,6 @@ const LOCATION_HOST: c_int = 2;
 /// What is known about a block of managed memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Managed {
-    /// `CU_MEM_ATTACH_*`
-    pub(crate) flags: u32,
     read_mostly: bool,
     preferred: CUmemLocation,
     prefetched: CUmemLocation,
@@ -31,11 +29,9 @@ pub(crate) struct Managed {
 const NOWHERE: CUmemLocation = CUmemLocation { kind: 0, id: 0 };
 const CPU_BIT: u64 = 1 << 63;
 
-impl Managed {
-    pub(crate) fn new(flags: u32) -> Self {
-        Self { flags, read_mostly: false, preferred: NOWHERE, prefetched: NOWHERE, accessed_by: 0 }
-    }
-}
+/// New memory, of which nothing has been said.
+pub(crate) const UNADVISED: Managed =
+    Managed { read_mostly: false, preferred: NOWHERE, prefetched: NOWHERE, accessed_by: 0 };
 
 /// The location that a device number means.
 fn location(device: CUdevice) -> CUmemLocation {
@@ -220,6 +216,6 @@ pub(crate) fn cuMemAllocManaged(_: &Call, out: *mut CUdeviceptr, bytes: usize, f
     }
     capture::forbid_unsafe_call()?;
     crate::vmm::reap();
-    let kind = Kind::Managed(Managed::new(flags));
+    let kind = Kind::Managed(UNADVISED);
     put(out, memory::allocate(&context, bytes as u64, kind, memory::Placement::Any)?)
 }

@@ -12,6 +12,7 @@ pub(crate) mod ranges;
 
 use crate::args::Answer;
 use crate::context::Context;
+use crate::external::Buffer;
 use crate::managed::Managed;
 use crate::pages;
 use crate::pool::Pool;
@@ -37,10 +38,12 @@ pub(crate) enum Kind {
     Registered(u32),
     /// From a memory pool, which is charged for it.
     Pool(Arc<Pool>),
-    /// Memory that another process, or a pool there, owns.
+    /// Memory that another process owns; its mapping is `ipc`'s.
     Imported,
     /// An address range with a memory handle behind it.
     Mapped(Arc<Mapping>),
+    /// A buffer in memory of another API.
+    External(Arc<Buffer>),
     /// Memory of a graph, charged as graph memory.
     Graph,
 }
@@ -161,11 +164,12 @@ impl Table {
     /// Gives a block's addresses back, or takes its memory file out of them.
     fn displace(&mut self, start: u64, block: &Block) {
         match &block.kind {
-            Kind::Registered(_) | Kind::Mapped(_) => {}
+            Kind::Registered(_) | Kind::Mapped(_) | Kind::Imported => {}
+            Kind::External(buffer) => buffer.unmap(),
             Kind::Pool(pool) if pool.is_shared() => {}
-            Kind::Imported => pages::unreserve(start, block.room),
             _ => {
                 if block.room > layout::SMALL_BLOCK_MAX {
+                    crate::ipc::unshare(start);
                     pages::discard(start, block.room);
                 }
                 let placement = if start + block.room <= 1 << 32 { Placement::Low } else { Placement::Any };
@@ -247,8 +251,7 @@ fn uncharge(block: &Block) {
 /// Makes memory known that lies where its owner put it: registered, mapped, imported.
 pub(crate) fn adopt(start: u64, size: u64, kind: Kind, context: Option<&Arc<Context>>, device: &'static Device) -> u64 {
     let id = next_id();
-    let block =
-        Block { size, room: size, kind, context: context.cloned(), device, id, charged: 0, synchronous: false };
+    let block = Block { size, room: size, kind, context: context.cloned(), device, id, charged: 0, synchronous: false };
     TABLE.lock().blocks.insert(start, block);
     id
 }
@@ -319,6 +322,16 @@ pub(crate) fn within(address: u64, bytes: u64) -> Vec<(u64, Block)> {
     table.blocks.range(address..end).map(|(&start, block)| (start, block.clone())).collect()
 }
 
+/// What becomes a file when a block of linear memory is shared: the block itself, or for a small one all that
+/// shares its pages. Start and size.
+pub(crate) fn sharing_unit(start: u64, block: &Block) -> Option<(u64, u64)> {
+    if block.room > layout::SMALL_BLOCK_MAX {
+        return Some((start, block.room));
+    }
+    let table = TABLE.lock();
+    table.small.span_of(start).or_else(|| table.low.span_of(start))
+}
+
 /// Where the blocks are that `wanted` accepts.
 pub(crate) fn addresses(wanted: impl Fn(&Block) -> bool) -> Vec<u64> {
     TABLE.lock().blocks.iter().filter(|(_, block)| wanted(block)).map(|(&start, _)| start).collect()
@@ -328,7 +341,10 @@ pub(crate) fn addresses(wanted: impl Fn(&Block) -> bool) -> Vec<u64> {
 pub(crate) fn context_closes(context: &Arc<Context>) {
     let mut table = TABLE.lock();
     let belongs = |block: &Block| {
-        let owned = matches!(block.kind, Kind::Linear | Kind::Managed(_) | Kind::Host(_) | Kind::Registered(_) | Kind::Imported);
+        let owned = match block.kind {
+            Kind::Linear | Kind::Managed(_) | Kind::Host(_) | Kind::Registered(_) | Kind::External(_) => true,
+            Kind::Pool(_) | Kind::Imported | Kind::Mapped(_) | Kind::Graph => false,
+        };
         owned && block.context.as_ref().is_some_and(|owner| owner.id == context.id)
     };
     let left: Vec<u64> = table.blocks.iter().filter(|(_, block)| belongs(block)).map(|(&start, _)| start).collect();

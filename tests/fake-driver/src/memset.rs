@@ -37,7 +37,8 @@ impl Area {
         }
         let row = area.width.checked_mul(area.element).ok_or(CUresult::INVALID_VALUE)?;
         let bytes = area.pitch.checked_mul(area.height - 1).and_then(|rows| rows.checked_add(row));
-        let aligned = area.start % area.element == 0 && (area.height == 1 || area.pitch % area.element == 0);
+        let aligned =
+            area.start.is_multiple_of(area.element) && (area.height == 1 || area.pitch.is_multiple_of(area.element));
         let wide = area.height == 1 || area.pitch >= row;
         let known = bytes.is_some_and(|bytes| covers(area.start, bytes, |block| block.allows(true)));
         if matches!(area.element, 1 | 2 | 4) && aligned && wide && known {
@@ -97,7 +98,14 @@ pub(crate) fn cuMemsetD8(call: &Call, start: CUdeviceptr_v1, value: u8, count: u
     now(call, &parameters(start.into(), 0, (value.into(), 1), count as usize, 1))
 }
 
-pub(crate) fn cuMemsetD2D8(call: &Call, start: CUdeviceptr_v1, pitch: u32, value: u8, width: u32, height: u32) -> Answer {
+pub(crate) fn cuMemsetD2D8(
+    call: &Call,
+    start: CUdeviceptr_v1,
+    pitch: u32,
+    value: u8,
+    width: u32,
+    height: u32,
+) -> Answer {
     now(call, &parameters(start.into(), pitch as usize, (value.into(), 1), width as usize, height as usize))
 }
 
@@ -105,7 +113,14 @@ pub(crate) fn cuMemsetD8_v2(call: &Call, start: CUdeviceptr, value: u8, count: u
     now(call, &parameters(start, 0, (value.into(), 1), count, 1))
 }
 
-pub(crate) fn cuMemsetD2D8_v2(call: &Call, start: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize) -> Answer {
+pub(crate) fn cuMemsetD2D8_v2(
+    call: &Call,
+    start: CUdeviceptr,
+    pitch: usize,
+    value: u8,
+    width: usize,
+    height: usize,
+) -> Answer {
     now(call, &parameters(start, pitch, (value.into(), 1), width, height))
 }
 
@@ -113,7 +128,15 @@ pub(crate) fn cuMemsetD8Async(call: &Call, start: CUdeviceptr, value: u8, count:
     enqueue(call, stream, &parameters(start, 0, (value.into(), 1), count, 1))
 }
 
-pub(crate) fn cuMemsetD2D8Async(call: &Call, start: CUdeviceptr, pitch: usize, value: u8, width: usize, height: usize, stream: CUstream) -> Answer {
+pub(crate) fn cuMemsetD2D8Async(
+    call: &Call,
+    start: CUdeviceptr,
+    pitch: usize,
+    value: u8,
+    width: usize,
+    height: usize,
+    stream: CUstream,
+) -> Answer {
     enqueue(call, stream, &parameters(start, pitch, (value.into(), 1), width, height))
 }
 
@@ -121,7 +144,14 @@ pub(crate) fn cuMemsetD16(call: &Call, start: CUdeviceptr_v1, value: u16, count:
     now(call, &parameters(start.into(), 0, (value.into(), 2), count as usize, 1))
 }
 
-pub(crate) fn cuMemsetD2D16(call: &Call, start: CUdeviceptr_v1, pitch: u32, value: u16, width: u32, height: u32) -> Answer {
+pub(crate) fn cuMemsetD2D16(
+    call: &Call,
+    start: CUdeviceptr_v1,
+    pitch: u32,
+    value: u16,
+    width: u32,
+    height: u32,
+) -> Answer {
     now(call, &parameters(start.into(), pitch as usize, (value.into(), 2), width as usize, height as usize))
 }
 
@@ -129,7 +159,14 @@ pub(crate) fn cuMemsetD16_v2(call: &Call, start: CUdeviceptr, value: u16, count:
     now(call, &parameters(start, 0, (value.into(), 2), count, 1))
 }
 
-pub(crate) fn cuMemsetD2D16_v2(call: &Call, start: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize) -> Answer {
+pub(crate) fn cuMemsetD2D16_v2(
+    call: &Call,
+    start: CUdeviceptr,
+    pitch: usize,
+    value: u16,
+    width: usize,
+    height: usize,
+) -> Answer {
     now(call, &parameters(start, pitch, (value.into(), 2), width, height))
 }
 
@@ -137,7 +174,15 @@ pub(crate) fn cuMemsetD16Async(call: &Call, start: CUdeviceptr, value: u16, coun
     enqueue(call, stream, &parameters(start, 0, (value.into(), 2), count, 1))
 }
 
-pub(crate) fn cuMemsetD2D16Async(call: &Call, start: CUdeviceptr, pitch: usize, value: u16, width: usize, height: usize, stream: CUstream) -> Answer {
+pub(crate) fn cuMemsetD2D16Async(
+    call: &Call,
+    start: CUdeviceptr,
+    pitch: usize,
+    value: u16,
+    width: usize,
+    height: usize,
+    stream: CUstream,
+) -> Answer {
     enqueue(call, stream, &parameters(start, pitch, (value.into(), 2), width, height))
 }
 
@@ -145,7 +190,14 @@ pub(crate) fn cuMemsetD32(call: &Call, start: CUdeviceptr_v1, value: u32, count:
     now(call, &parameters(start.into(), 0, (value, 4), count as usize, 1))
 }
 
-pub(crate) fn cuMemsetD2D32(call: &Call, start: CUdeviceptr_v1, pitch: u32, value: u32, width: u32, height: u32) -> Answer {
+pub(crate) fn cuMemsetD2D32(
+    call: &Call,
+    start: CUdeviceptr_v1,
+    pitch: u32,
+    value: u32,
+    width: u32,
+    height: u32,
+) -> Answer {
     now(call, &parameters(start.into(), pitch as usize, (value, 4), width as usize, height as usize))
 }
 
@@ -153,7 +205,14 @@ pub(crate) fn cuMemsetD32_v2(call: &Call, start: CUdeviceptr, value: u32, count:
     now(call, &parameters(start, 0, (value, 4), count, 1))
 }
 
-pub(crate) fn cuMemsetD2D32_v2(call: &Call, start: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize) -> Answer {
+pub(crate) fn cuMemsetD2D32_v2(
+    call: &Call,
+    start: CUdeviceptr,
+    pitch: usize,
+    value: u32,
+    width: usize,
+    height: usize,
+) -> Answer {
     now(call, &parameters(start, pitch, (value, 4), width, height))
 }
 
@@ -161,6 +220,14 @@ pub(crate) fn cuMemsetD32Async(call: &Call, start: CUdeviceptr, value: u32, coun
     enqueue(call, stream, &parameters(start, 0, (value, 4), count, 1))
 }
 
-pub(crate) fn cuMemsetD2D32Async(call: &Call, start: CUdeviceptr, pitch: usize, value: u32, width: usize, height: usize, stream: CUstream) -> Answer {
+pub(crate) fn cuMemsetD2D32Async(
+    call: &Call,
+    start: CUdeviceptr,
+    pitch: usize,
+    value: u32,
+    width: usize,
+    height: usize,
+    stream: CUstream,
+) -> Answer {
     enqueue(call, stream, &parameters(start, pitch, (value, 4), width, height))
 }

@@ -8,6 +8,7 @@ use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
 
 /// Page of the host.
 pub(crate) const HOST_PAGE: u64 = 4096;
@@ -160,6 +161,11 @@ pub(crate) fn duplicate(descriptor: i32) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(copy) })
 }
 
+/// Closes a descriptor that the program has handed over.
+pub(crate) fn close(descriptor: i32) {
+    // SAFETY: the API says that the descriptor is the driver's from now on.
+    unsafe { libc::close(descriptor) };
+}
 
 /// The same file, opened anew: locks on it are its own.
 pub(crate) fn reopen(file: &File) -> io::Result<File> {
@@ -201,4 +207,28 @@ pub(crate) fn is_locked(file: &File, at: u64) -> bool {
 /// Reserves addresses exactly there, if nothing is in the way.
 pub(crate) fn reserve_at(at: u64, bytes: u64) -> Option<u64> {
     map(at, bytes, libc::PROT_NONE, LAZY | libc::MAP_FIXED_NOREPLACE, -1, 0)
+}
+
+/// Calls `act` with each page of private memory that has been written to, and its contents.
+pub(crate) fn for_touched(at: u64, bytes: u64, mut act: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+    const PRESENT_OR_SWAPPED: u64 = 3 << 62;
+    const ENTRY_BYTES: u64 = 8;
+    const PAGES_AT_ONCE: u64 = 4096;
+    let map = File::open("/proc/self/pagemap")?;
+    let mut entries = vec![0; length(PAGES_AT_ONCE * ENTRY_BYTES)];
+    let (mut page, end) = (at / HOST_PAGE, (at + bytes) / HOST_PAGE);
+    while page < end {
+        let count = PAGES_AT_ONCE.min(end - page);
+        let entries = &mut entries[..length(count * ENTRY_BYTES)];
+        map.read_exact_at(entries, page * ENTRY_BYTES)?;
+        for (number, entry) in (page..).zip(entries.chunks_exact(length(ENTRY_BYTES))) {
+            if entry.try_into().map_or(0, u64::from_le_bytes) & PRESENT_OR_SWAPPED != 0 {
+                let contents = with_exposed_provenance::<u8>(length(number * HOST_PAGE));
+                // SAFETY: a page of the caller's mapping, which stays mapped and readable during the call.
+                act(number * HOST_PAGE, unsafe { core::slice::from_raw_parts(contents, length(HOST_PAGE)) })?;
+            }
+        }
+        page += count;
+    }
+    Ok(())
 }

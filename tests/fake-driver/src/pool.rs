@@ -145,9 +145,10 @@ impl Pool {
     /// Ends the blocks whose stream has passed their free, or whose stream asks for memory again.
     fn settle(&self, state: &mut PoolState, asking: Option<&Arc<Stream>>) {
         let again = |freed: &Freed| asking.is_some_and(|stream| stream.id == freed.stream && stream.is_direct());
-        let done = state.freed.extract_if(.., |_, freed| again(freed) || freed.mark.is_done());
-        let done: Vec<u64> = done.map(|(address, _)| address).collect();
+        let done = state.freed.iter().filter(|(_, freed)| again(freed) || freed.mark.is_done());
+        let done: Vec<u64> = done.map(|(&address, _)| address).collect();
         for address in done {
+            state.freed.remove(&address);
             self.end(state, address);
         }
     }

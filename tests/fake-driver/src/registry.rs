@@ -71,8 +71,11 @@ impl<T> Registry<T> {
 
 /// A thread's memory of the handles it used last, so that launches need no lock.
 pub(crate) struct Cache<T: 'static> {
-    places: RefCell<[Option<(usize, u64, Arc<T>)>; PLACES]>,
+    places: RefCell<[Option<Place<T>>; PLACES]>,
 }
+
+/// A handle, the count of removals when it was looked up, and the object.
+type Place<T> = (usize, u64, Arc<T>);
 
 const PLACES: usize = 32;
 
@@ -96,10 +99,11 @@ impl<T> Cache<T> {
         let place = (handle_number >> 4 ^ handle_number >> 9) % PLACES;
         {
             let places = self.places.borrow();
-            if let Some((known, seen, object)) = &places[place] {
-                if *known == handle_number && *seen == removals {
-                    return Ok(use_object(object));
-                }
+            if let Some((known, seen, object)) = &places[place]
+                && *known == handle_number
+                && *seen == removals
+            {
+                return Ok(use_object(object));
             }
         }
         let object = registry.get(handle)?;

@@ -119,6 +119,11 @@ impl Device {
         &driver().machine.devices()[self.physical]
     }
 
+    /// Its memory as CUDA sees it: NVML also counts what is reserved for firmware and the like.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.spec().total_bytes - self.spec().reserved_bytes
+    }
+
     /// The handle of its primary context, the same for the life of the process.
     pub(crate) fn primary_handle(&self) -> usize {
         core::ptr::from_ref(self).addr()

@@ -22,11 +22,11 @@ pub(crate) mod values;
 
 use crate::args::Answer;
 use crate::capture::StreamCapture;
-use crate::entry::Call;
 use crate::context::Context;
+use crate::entry::Call;
 use crate::registry::{Cache, Registry};
 use crate::state;
-use backlog::{Backlog, Later};
+use backlog::{Backlog, Later, Piece};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use driver_api::{CUlaunchAttributeValue, CUresult, CUstream};
 use fake_machine::Machine;
@@ -116,7 +116,13 @@ impl Stream {
         Self::with_green(queue, kind, flags, priority, 0)
     }
 
-    pub(crate) fn with_green(queue: &Arc<DeviceQueue>, kind: Kind, flags: u32, priority: i32, green: usize) -> Arc<Self> {
+    pub(crate) fn with_green(
+        queue: &Arc<DeviceQueue>,
+        kind: Kind,
+        flags: u32,
+        priority: i32,
+        green: usize,
+    ) -> Arc<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let stream = Arc::new(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -233,7 +239,7 @@ impl Stream {
 
     /// Lets the stream's thread do `work`, which may block, after all that is before it.
     pub(crate) fn defer(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>) + Send + 'static) {
-        self.backlog.push(self, Box::new(work));
+        self.backlog.push(self, Piece::Work(Box::new(work)));
     }
 
     /// Makes what follows in this stream wait for `mark`.
@@ -263,8 +269,7 @@ impl Stream {
             return Mark::At(Arc::clone(&self.queue), self.last.load(Ordering::Acquire));
         }
         let later = Arc::new(Later::new(&self.queue));
-        let reached = Arc::clone(&later);
-        self.backlog.push(self, Box::new(move |stream| reached.set(stream.last.load(Ordering::Acquire))));
+        self.backlog.push(self, Piece::Point(Arc::clone(&later)));
         Mark::Later(later)
     }
 

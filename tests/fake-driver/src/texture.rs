@@ -11,9 +11,7 @@ use crate::entry::Call;
 use crate::memory;
 use crate::registry::pointer;
 use crate::state;
-use driver_api::{
-    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresult, CUsurfObject, CUtexObject,
-};
+use driver_api::{CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUresult, CUsurfObject, CUtexObject};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 

@@ -18,8 +18,8 @@ use driver_api::{
 };
 pub(crate) use map::Mapping;
 use parking_lot::Mutex;
-pub(crate) use share::reap;
 use share::Sharing;
+pub(crate) use share::reap;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
@@ -138,7 +138,7 @@ pub(crate) fn cuMemCreate(
 ) -> Answer {
     let properties = Properties::new(&get(prop)?)?;
     let size = size as u64;
-    if out.is_null() || size == 0 || size % DEVICE_PAGE != 0 || flags != 0 {
+    if out.is_null() || size == 0 || !size.is_multiple_of(DEVICE_PAGE) || flags != 0 {
         return Err(CUresult::INVALID_VALUE);
     }
     reap();

@@ -10,6 +10,8 @@
 //! - `time`: which context the device serves when, as arithmetic;
 //! - `state`, `liveness`, `clock`: the shared file, who lives, and the time. All unsafe code is there.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod activity;
 mod clock;
 mod liveness;

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// The machine's description can't be followed.
-    #[error("FAKE_CUDA_MACHINE={spec:?}: {why}; devices, counts and lists of them are right, such as 2xa100-80gb,l4-24gb; known: {known}")]
+    #[error(
+        "FAKE_CUDA_MACHINE={spec:?}: {why}; devices, counts and lists of them are right, such as 2xa100-80gb,l4-24gb; known: {known}"
+    )]
     Spec {
         /// The description.
         spec: String,
@@ -42,7 +44,9 @@ pub enum MachineError {
         why: String,
     },
     /// Another version of this software made the file.
-    #[error("the simulated machine's state {path:?} has layout {found}, this software writes layout {known}; remove it, or name another file with FAKE_CUDA_STATE")]
+    #[error(
+        "the simulated machine's state {path:?} has layout {found}, this software writes layout {known}; remove it, or name another file with FAKE_CUDA_STATE"
+    )]
     OtherVersion {
         /// The file.
         path: PathBuf,
@@ -52,7 +56,9 @@ pub enum MachineError {
         known: u32,
     },
     /// The file holds another machine.
-    #[error("the simulated machine's state {path:?} holds {holds}, not {wanted}; set FAKE_CUDA_MACHINE to that, remove the file, or name another one with FAKE_CUDA_STATE")]
+    #[error(
+        "the simulated machine's state {path:?} holds {holds}, not {wanted}; set FAKE_CUDA_MACHINE to that, remove the file, or name another one with FAKE_CUDA_STATE"
+    )]
     OtherMachine {
         /// The file.
         path: PathBuf,
@@ -226,7 +232,11 @@ impl Machine {
         let uses = living.iter().filter_map(|process| {
             let held = process.of(&locked)?.uses[device];
             let has_context = held.has_context != 0;
-            (has_context || held.bytes > 0).then_some(ProcessUse { host_pid: process.host_pid, bytes: held.bytes, has_context })
+            (has_context || held.bytes > 0).then_some(ProcessUse {
+                host_pid: process.host_pid,
+                bytes: held.bytes,
+                has_context,
+            })
         });
         uses.collect()
     }
@@ -372,7 +382,9 @@ impl Machine {
         let mut processes: Vec<Living> = {
             let locked = self.lock();
             let taken = (0..).zip(locked.body.processes_used()).filter(|(_, process)| process.pid != 0);
-            taken.map(|(entry, process)| Living { entry, generation: process.generation, host_pid: process.pid }).collect()
+            taken
+                .map(|(entry, process)| Living { entry, generation: process.generation, host_pid: process.pid })
+                .collect()
         };
         if self.file.is_intact() {
             // The kernel is asked without the lock: with many processes that takes a while.
@@ -413,7 +425,8 @@ impl Drop for Machine {
             return; // The parent's.
         }
         let Ok(mut locked) = self.file.lock() else { return };
-        if locked.body.processes.get(entry).is_some_and(|process| process.generation == generation && process.pid != 0) {
+        if locked.body.processes.get(entry).is_some_and(|process| process.generation == generation && process.pid != 0)
+        {
             locked.release(entry);
             let _ = liveness::unmark(self.file.descriptor(), entry); // At worst nobody takes the entry again.
         }
@@ -430,7 +443,10 @@ pub(crate) struct Living {
 impl Living {
     /// Its entry, unless it has died since.
     pub(crate) fn of<'a>(&self, locked: &'a Locked<'_>) -> Option<&'a crate::state::Process> {
-        locked.body.processes.get(self.entry).filter(|process| process.generation == self.generation && process.pid != 0)
+        locked
+            .body
+            .processes
+            .get(self.entry)
+            .filter(|process| process.generation == self.generation && process.pid != 0)
     }
 }
-

@@ -278,7 +278,17 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_the_known_names() {
-        for wrong in ["", "a100", "0xl4-24gb", "17xl4-24gb", "-1xl4-24gb", "9xl4-24gb,8xt4-16gb", "l4-24gb,", "2x", "99999999999999999999xl4-24gb"] {
+        for wrong in [
+            "",
+            "a100",
+            "0xl4-24gb",
+            "17xl4-24gb",
+            "-1xl4-24gb",
+            "9xl4-24gb,8xt4-16gb",
+            "l4-24gb,",
+            "2x",
+            "99999999999999999999xl4-24gb",
+        ] {
             let message = parse_machine(wrong).unwrap_err().to_string();
             assert!(message.contains("FAKE_CUDA_MACHINE") && message.contains("rtx4090-24gb"), "{message}");
         }

@@ -209,9 +209,10 @@ impl DeviceTime {
     /// The open queues of a process.
     pub(crate) fn queues_of(&self, owner: u32) -> impl Iterator<Item = (QueueName, &Queue)> {
         let used = &self.queues[..self.queues_used()];
-        (0..).zip(used).filter(move |(_, queue)| queue.owner == owner + 1).map(|(place, queue)| {
-            (QueueName { place, generation: queue.generation }, queue)
-        })
+        (0..)
+            .zip(used)
+            .filter(move |(_, queue)| queue.owner == owner + 1)
+            .map(|(place, queue)| (QueueName { place, generation: queue.generation }, queue))
     }
 
     /// Makes the whole agree with the queues' totals, after a process died in the middle of a change.

@@ -3,9 +3,7 @@
 use super::{ARRAYS, create};
 use crate::args::{Answer, get, put};
 use crate::entry::Call;
-use driver_api::{
-    CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUresult,
-};
+use driver_api::{CUDA_ARRAY_DESCRIPTOR_v1, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR_v1, CUarray, CUresult};
 
 /// A size as the first API has it.
 fn short(size: usize) -> Answer<u32> {

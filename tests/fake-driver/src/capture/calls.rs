@@ -107,12 +107,9 @@ pub(crate) fn cuStreamGetCaptureInfo_v2(
     count: *mut usize,
 ) -> Answer {
     let found = resolve(call, stream)?;
-    if !nodes.is_null() {
-        if let Some(part) = found.capture.lock().as_ref() {
-            if part.tips.iter().any(|(_, edge)| !edge.is_default()) {
-                return Err(crate::graph::LOSSY_QUERY);
-            }
-        }
+    let has_kinds = |part: &StreamCapture| part.tips.iter().any(|(_, edge)| !edge.is_default());
+    if !nodes.is_null() && found.capture.lock().as_ref().is_some_and(has_kinds) {
+        return Err(crate::graph::LOSSY_QUERY);
     }
     let no_edges = core::ptr::null_mut::<*const CUgraphEdgeData>();
     cuStreamGetCaptureInfo_v3(call, stream, out, id, graph, nodes, no_edges, count)

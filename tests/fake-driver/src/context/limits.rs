@@ -69,7 +69,7 @@ fn rounded(limit: CUlimit, value: u64, device: &Device) -> Answer<u64> {
     match limit {
         STACK_SIZE if value > STACK_SIZE_MAX => Err(CUresult::INVALID_VALUE),
         STACK_SIZE => Ok(value.next_multiple_of(16)),
-        MALLOC_HEAP_SIZE | PRINTF_FIFO_SIZE if value > device.spec().total_bytes => Err(CUresult::OUT_OF_MEMORY),
+        MALLOC_HEAP_SIZE | PRINTF_FIFO_SIZE if value > device.total_bytes() => Err(CUresult::OUT_OF_MEMORY),
         DEV_RUNTIME_SYNC_DEPTH if value > 24 => Err(CUresult::INVALID_VALUE),
         DEV_RUNTIME_PENDING_LAUNCH_COUNT if value > 1 << 24 => Err(CUresult::INVALID_VALUE),
         MAX_L2_FETCH_GRANULARITY if value > 128 => Err(CUresult::INVALID_VALUE),

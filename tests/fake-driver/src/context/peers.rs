@@ -5,17 +5,11 @@ use crate::entry::Call;
 use crate::state;
 use core::ffi::c_int;
 use driver_api::{CUcontext, CUdevice, CUdevice_P2PAttribute, CUresult};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-/// The contexts whose memory a context may use: handle to the ordinal of the device.
+/// The contexts, by handle, whose memory a context may use. Copies between devices need no leave.
 #[derive(Default)]
-pub(crate) struct Peers(BTreeMap<usize, CUdevice>);
-
-impl Peers {
-    pub(super) fn contains_device(&self, ordinal: CUdevice) -> bool {
-        self.0.values().any(|&peer| peer == ordinal)
-    }
-}
+pub(crate) struct Peers(BTreeSet<usize>);
 
 /// All devices of a simulated machine are neighbours on one bus.
 pub(crate) fn cuDeviceCanAccessPeer(_: &Call, out: *mut c_int, device: CUdevice, peer: CUdevice) -> Answer {
@@ -60,10 +54,8 @@ pub(crate) fn cuCtxEnablePeerAccess(_: &Call, peer: CUcontext, flags: u32) -> An
     if peer.device.physical == context.device.physical {
         return Err(if peer.id == context.id { CUresult::INVALID_CONTEXT } else { CUresult::PEER_ACCESS_UNSUPPORTED });
     }
-    match context.peers.lock().0.insert(peer.handle(), peer.device.ordinal) {
-        None => Ok(()),
-        Some(_) => Err(CUresult::PEER_ACCESS_ALREADY_ENABLED),
-    }
+    let is_new = context.peers.lock().0.insert(peer.handle());
+    if is_new { Ok(()) } else { Err(CUresult::PEER_ACCESS_ALREADY_ENABLED) }
 }
 
 pub(crate) fn cuCtxDisablePeerAccess(_: &Call, peer: CUcontext) -> Answer {
@@ -72,5 +64,6 @@ pub(crate) fn cuCtxDisablePeerAccess(_: &Call, peer: CUcontext) -> Answer {
         return Err(CUresult::INVALID_CONTEXT);
     }
     let peer = state::context(peer)?;
-    context.peers.lock().0.remove(&peer.handle()).map(drop).ok_or(CUresult::PEER_ACCESS_NOT_ENABLED)
+    let was_enabled = context.peers.lock().0.remove(&peer.handle());
+    if was_enabled { Ok(()) } else { Err(CUresult::PEER_ACCESS_NOT_ENABLED) }
 }

@@ -32,6 +32,12 @@ pub(crate) fn retain(device: &'static Device) -> Answer<Arc<Context>> {
     Ok(context)
 }
 
+/// The primary context that a handle means while it isn't active.
+pub(super) fn inactive(handle: CUcontext) -> Option<Arc<Context>> {
+    let device = state::driver().devices().iter().find(|device| device.primary_handle() == handle.addr())?;
+    Some(Context::inactive(device))
+}
+
 /// Gives a reference back; the last one ends the context.
 pub(crate) fn release(device: &'static Device) -> Answer {
     let ended = {

@@ -40,13 +40,7 @@ pub(super) fn array_to_array(
     into_array(to, to_offset, out_of_array(from, from_offset, flat((ARRAY, 0), (ARRAY, 0), bytes)))
 }
 
-pub(crate) fn cuMemcpyHtoA_v2(
-    call: &Call,
-    to: CUarray,
-    offset: usize,
-    from: *const c_void,
-    bytes: usize,
-) -> Answer {
+pub(crate) fn cuMemcpyHtoA_v2(call: &Call, to: CUarray, offset: usize, from: *const c_void, bytes: usize) -> Answer {
     now(call, &host_to_array(to, offset, from, bytes))
 }
 

@@ -1,4 +1,5 @@
 //! Many copies in one call, and single copies with attributes.
+#![allow(clippy::too_many_arguments)] // The API has them.
 
 use super::{UNIFIED, enqueue_in, flat};
 use crate::args::{Answer, get, put, slice};

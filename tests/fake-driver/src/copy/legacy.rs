@@ -6,9 +6,7 @@ use super::{DEVICE, HOST, enqueue, flat, now};
 use crate::args::{Answer, get};
 use crate::entry::Call;
 use core::ffi::c_void;
-use driver_api::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_v1, CUarray, CUdeviceptr_v1, CUstream,
-};
+use driver_api::{CUDA_MEMCPY2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY3D, CUDA_MEMCPY3D_v1, CUarray, CUdeviceptr_v1, CUstream};
 
 fn two(copy: CUDA_MEMCPY2D_v1) -> CUDA_MEMCPY2D {
     CUDA_MEMCPY2D {
@@ -89,23 +87,55 @@ pub(crate) fn cuMemcpy3D(call: &Call, copy: *const CUDA_MEMCPY3D_v1) -> Answer {
     now(call, &three(get(copy)?))
 }
 
-pub(crate) fn cuMemcpyHtoDAsync(call: &Call, to: CUdeviceptr_v1, from: *const c_void, bytes: u32, stream: CUstream) -> Answer {
+pub(crate) fn cuMemcpyHtoDAsync(
+    call: &Call,
+    to: CUdeviceptr_v1,
+    from: *const c_void,
+    bytes: u32,
+    stream: CUstream,
+) -> Answer {
     enqueue(call, stream, &flat((DEVICE, to.into()), (HOST, from.addr() as u64), bytes as usize))
 }
 
-pub(crate) fn cuMemcpyDtoHAsync(call: &Call, to: *mut c_void, from: CUdeviceptr_v1, bytes: u32, stream: CUstream) -> Answer {
+pub(crate) fn cuMemcpyDtoHAsync(
+    call: &Call,
+    to: *mut c_void,
+    from: CUdeviceptr_v1,
+    bytes: u32,
+    stream: CUstream,
+) -> Answer {
     enqueue(call, stream, &flat((HOST, to.addr() as u64), (DEVICE, from.into()), bytes as usize))
 }
 
-pub(crate) fn cuMemcpyDtoDAsync(call: &Call, to: CUdeviceptr_v1, from: CUdeviceptr_v1, bytes: u32, stream: CUstream) -> Answer {
+pub(crate) fn cuMemcpyDtoDAsync(
+    call: &Call,
+    to: CUdeviceptr_v1,
+    from: CUdeviceptr_v1,
+    bytes: u32,
+    stream: CUstream,
+) -> Answer {
     enqueue(call, stream, &flat((DEVICE, to.into()), (DEVICE, from.into()), bytes as usize))
 }
 
-pub(crate) fn cuMemcpyHtoAAsync(call: &Call, to: CUarray, offset: u32, from: *const c_void, bytes: u32, stream: CUstream) -> Answer {
+pub(crate) fn cuMemcpyHtoAAsync(
+    call: &Call,
+    to: CUarray,
+    offset: u32,
+    from: *const c_void,
+    bytes: u32,
+    stream: CUstream,
+) -> Answer {
     enqueue(call, stream, &host_to_array(to, offset as usize, from, bytes as usize))
 }
 
-pub(crate) fn cuMemcpyAtoHAsync(call: &Call, to: *mut c_void, from: CUarray, offset: u32, bytes: u32, stream: CUstream) -> Answer {
+pub(crate) fn cuMemcpyAtoHAsync(
+    call: &Call,
+    to: *mut c_void,
+    from: CUarray,
+    offset: u32,
+    bytes: u32,
+    stream: CUstream,
+) -> Answer {
     enqueue(call, stream, &array_to_host(to, from, offset as usize, bytes as usize))
 }
 
@@ -129,6 +159,13 @@ pub(crate) fn cuMemcpyAtoD(call: &Call, to: CUdeviceptr_v1, from: CUarray, offse
     now(call, &array_to_device(to.into(), from, offset as usize, bytes as usize))
 }
 
-pub(crate) fn cuMemcpyAtoA(call: &Call, to: CUarray, to_offset: u32, from: CUarray, from_offset: u32, bytes: u32) -> Answer {
+pub(crate) fn cuMemcpyAtoA(
+    call: &Call,
+    to: CUarray,
+    to_offset: u32,
+    from: CUarray,
+    from_offset: u32,
+    bytes: u32,
+) -> Answer {
     now(call, &array_to_array(to, to_offset as usize, from, from_offset as usize, bytes as usize))
 }

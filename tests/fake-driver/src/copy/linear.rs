@@ -11,13 +11,7 @@ pub(crate) fn cuMemcpy(call: &Call, to: CUdeviceptr, from: CUdeviceptr, bytes: u
     now(call, &flat((UNIFIED, to), (UNIFIED, from), bytes))
 }
 
-pub(crate) fn cuMemcpyAsync(
-    call: &Call,
-    to: CUdeviceptr,
-    from: CUdeviceptr,
-    bytes: usize,
-    stream: CUstream,
-) -> Answer {
+pub(crate) fn cuMemcpyAsync(call: &Call, to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) -> Answer {
     enqueue(call, stream, &flat((UNIFIED, to), (UNIFIED, from), bytes))
 }
 

@@ -88,11 +88,29 @@ fn of_capability(spec: &DeviceSpec, attribute: CUdevice_attribute) -> Option<c_i
             (8, 9) | (12, _) => 24,
             _ => 32,
         },
-        111 => if major >= 8 { KIB } else { 0 },
+        111 => {
+            if major >= 8 {
+                KIB
+            } else {
+                0
+            }
+        }
         // Clusters, unified function pointers and tensor maps came with Hopper.
         120 | 127 => c_int::from(major >= 9),
-        126 => if major >= 9 { 4 } else { 1 },
-        87 => if matches!((major, minor), (7, 0) | (8, 0) | (9, _)) { 2 } else { 32 },
+        126 => {
+            if major >= 9 {
+                4
+            } else {
+                1
+            }
+        }
+        87 => {
+            if matches!((major, minor), (7, 0) | (8, 0) | (9, _)) {
+                2
+            } else {
+                32
+            }
+        }
         _ => return None,
     })
 }

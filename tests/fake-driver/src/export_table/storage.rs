@@ -63,11 +63,14 @@ pub(super) extern "C" fn get_value(out: *mut *mut c_void, context: CUcontext, ke
 pub(super) fn context_closes(context: usize) {
     let ended: Vec<((usize, usize), Value)> = {
         let mut values = VALUES.lock();
-        values.extract_if((context, 0)..=(context, usize::MAX), |_, _| true).collect()
+        let mut own = values.split_off(&(context, 0));
+        values.append(&mut own.split_off(&(context + 1, 0)));
+        own.into_iter().collect()
     };
     for ((_, key), value) in ended {
         if let Some(destroy) = value.destructor {
-            let (key, value) = (core::ptr::with_exposed_provenance_mut(key), core::ptr::with_exposed_provenance_mut(value.value));
+            let (key, value) =
+                (core::ptr::with_exposed_provenance_mut(key), core::ptr::with_exposed_provenance_mut(value.value));
             // SAFETY: the runtime gave the function to be called with these, once, when the context ends.
             unsafe { destroy(state::handle(context), key, value) };
         }

@@ -202,7 +202,10 @@ pub(crate) fn cuGraphAddNode_v2(
         match &payload {
             Payload::Allocation(made) => {
                 let told = parameters::allocation_parameters(made);
-                put(wanted.words.as_mut_ptr().cast(), CUDA_MEM_ALLOC_NODE_PARAMS { dptr: told.dptr, ..get(wanted.words.as_ptr().cast())? })?;
+                put(
+                    wanted.words.as_mut_ptr().cast(),
+                    CUDA_MEM_ALLOC_NODE_PARAMS { dptr: told.dptr, ..get(wanted.words.as_ptr().cast())? },
+                )?;
             }
             Payload::Child(child) => put(wanted.words.as_mut_ptr().cast(), super::graph_handle(child))?,
             _ => {}

@@ -166,11 +166,11 @@ pub(crate) fn cuGraphInstantiateWithParams(
     };
     put(parameters, wanted)?;
     let exec = made.map_err(|failure| failure.code)?;
-    if wanted.flags & UPLOAD != 0 {
-        if let Err(error) = cuGraphUpload(call, exec, wanted.hUploadStream) {
-            EXECS.remove(exec)?;
-            return Err(error);
-        }
+    if wanted.flags & UPLOAD != 0
+        && let Err(error) = cuGraphUpload(call, exec, wanted.hUploadStream)
+    {
+        EXECS.remove(exec)?;
+        return Err(error);
     }
     put(out, exec)
 }

@@ -145,13 +145,13 @@ pub(crate) fn free_in(address: CUdeviceptr, stream: &Arc<Stream>) -> Answer {
 /// graph was instantiated to free it.
 pub(crate) fn launch<'a>(payloads: impl Iterator<Item = &'a Payload> + Clone, frees_first: bool) -> Answer {
     for payload in payloads.clone() {
-        if let Payload::Allocation(allocation) = payload {
-            if allocation.is_live() {
-                if !frees_first {
-                    return Err(CUresult::INVALID_VALUE);
-                }
-                allocation.release();
+        if let Payload::Allocation(allocation) = payload
+            && allocation.is_live()
+        {
+            if !frees_first {
+                return Err(CUresult::INVALID_VALUE);
             }
+            allocation.release();
         }
     }
     let mut occupied: Vec<&Arc<Allocation>> = Vec::new();
@@ -164,7 +164,10 @@ pub(crate) fn launch<'a>(payloads: impl Iterator<Item = &'a Payload> + Clone, fr
                 }
                 occupied.push(allocation);
             }
-            Payload::Free(allocation) if !allocation.is_live() => return Err(CUresult::INVALID_VALUE),
+            Payload::Free(allocation) if !allocation.is_live() => {
+                occupied.iter().for_each(|taken| taken.release());
+                return Err(CUresult::INVALID_VALUE);
+            }
             Payload::Free(allocation) => allocation.release(),
             _ => {}
         }

@@ -19,11 +19,15 @@ fn replace(node: &Node, payload: Payload) -> Answer {
     if place.kind() != payload.kind() || is_memory {
         return Err(CUresult::INVALID_VALUE);
     }
-    *place = payload;
+    let before = std::mem::replace(&mut *place, payload);
+    drop(place);
+    if let Payload::Child(child) = before {
+        child.forget();
+    }
     Ok(())
 }
 
-/// Changes a node of the given kind, or of any when that is `None`.
+/// Changes the node behind a handle.
 fn change(node: CUgraphNode, payload: impl FnOnce() -> Answer<Payload>) -> Answer {
     let node = find_node(node)?;
     replace(&node, payload()?)
@@ -36,19 +40,11 @@ fn kernel_of(node: CUgraphNode) -> Answer<KernelCall> {
     }
 }
 
-pub(crate) fn cuGraphKernelNodeGetParams(
-    _: &Call,
-    node: CUgraphNode,
-    out: *mut CUDA_KERNEL_NODE_PARAMS_v1,
-) -> Answer {
+pub(crate) fn cuGraphKernelNodeGetParams(_: &Call, node: CUgraphNode, out: *mut CUDA_KERNEL_NODE_PARAMS_v1) -> Answer {
     put(out, parameters::kernel_parameters_v1(&kernel_of(node)?)?)
 }
 
-pub(crate) fn cuGraphKernelNodeGetParams_v2(
-    _: &Call,
-    node: CUgraphNode,
-    out: *mut CUDA_KERNEL_NODE_PARAMS,
-) -> Answer {
+pub(crate) fn cuGraphKernelNodeGetParams_v2(_: &Call, node: CUgraphNode, out: *mut CUDA_KERNEL_NODE_PARAMS) -> Answer {
     put(out, parameters::kernel_parameters(&kernel_of(node)?)?)
 }
 
@@ -86,11 +82,7 @@ pub(crate) fn cuGraphMemsetNodeGetParams(_: &Call, node: CUgraphNode, out: *mut 
     }
 }
 
-pub(crate) fn cuGraphMemsetNodeSetParams(
-    _: &Call,
-    node: CUgraphNode,
-    fill: *const CUDA_MEMSET_NODE_PARAMS,
-) -> Answer {
+pub(crate) fn cuGraphMemsetNodeSetParams(_: &Call, node: CUgraphNode, fill: *const CUDA_MEMSET_NODE_PARAMS) -> Answer {
     change(node, || parameters::fill_v1(&get(fill)?, core::ptr::null_mut()))
 }
 

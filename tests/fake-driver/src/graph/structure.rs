@@ -1,8 +1,6 @@
 //! Graphs as wholes: making, copying and ending them, and what is connected to what.
 
-use super::{
-    Edge, GRAPHS, Graph, LOSSY_QUERY, Node, Payload, Shape, find_node, graph_handle, node_handle, remove,
-};
+use super::{Edge, GRAPHS, Graph, LOSSY_QUERY, Node, Payload, Shape, find_node, graph_handle, node_handle, remove};
 use crate::args::{Answer, get, put, put_at, slice, text};
 use crate::entry::Call;
 use core::ffi::{c_char, c_uint};
@@ -306,12 +304,7 @@ pub(crate) fn cuGraphNodeGetType(_: &Call, node: CUgraphNode, kind: *mut CUgraph
 }
 
 /// The node of a clone that was copied from `original`.
-pub(crate) fn cuGraphNodeFindInClone(
-    _: &Call,
-    out: *mut CUgraphNode,
-    original: CUgraphNode,
-    clone: CUgraph,
-) -> Answer {
+pub(crate) fn cuGraphNodeFindInClone(_: &Call, out: *mut CUgraphNode, original: CUgraphNode, clone: CUgraph) -> Answer {
     let origin = find_node(original)?.origin;
     let clone = Graph::find(clone)?;
     let found = find_origin(&clone, origin).ok_or(CUresult::INVALID_VALUE)?;
@@ -348,8 +341,19 @@ pub(crate) fn cuGraphNodeGetContainingGraph(_: &Call, node: CUgraphNode, graph: 
 pub(crate) fn cuGraphDebugDotPrint(_: &Call, graph: CUgraph, path: *const c_char, _flags: c_uint) -> Answer {
     use std::fmt::Write as _;
     const KINDS: [&str; 13] = [
-        "kernel", "memcpy", "memset", "host", "graph", "empty", "wait event", "record event", "signal", "wait",
-        "alloc", "free", "memop",
+        "kernel",
+        "memcpy",
+        "memset",
+        "host",
+        "graph",
+        "empty",
+        "wait event",
+        "record event",
+        "signal",
+        "wait",
+        "alloc",
+        "free",
+        "memop",
     ];
     let graph = Graph::find(graph)?;
     let shape = graph.shape.lock();

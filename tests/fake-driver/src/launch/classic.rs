@@ -55,13 +55,7 @@ pub(crate) fn cuParamSetf(_: &Call, function: CUfunction, offset: c_int, _value:
     set(function, offset, 4)
 }
 
-pub(crate) fn cuParamSetv(
-    _: &Call,
-    function: CUfunction,
-    offset: c_int,
-    value: *mut c_void,
-    bytes: c_uint,
-) -> Answer {
+pub(crate) fn cuParamSetv(_: &Call, function: CUfunction, offset: c_int, value: *mut c_void, bytes: c_uint) -> Answer {
     slice(value.cast_const().cast::<u8>(), bytes as usize)?;
     set(function, offset, u64::from(bytes))
 }

@@ -61,12 +61,7 @@ pub(crate) fn cuLibraryGetKernelCount(_: &Call, count: *mut c_uint, library: CUl
     put(count, c_uint::try_from(listed).unwrap_or(c_uint::MAX))
 }
 
-pub(crate) fn cuLibraryEnumerateKernels(
-    _: &Call,
-    kernels: *mut CUkernel,
-    count: c_uint,
-    library: CUlibrary,
-) -> Answer {
+pub(crate) fn cuLibraryEnumerateKernels(_: &Call, kernels: *mut CUkernel, count: c_uint, library: CUlibrary) -> Answer {
     let library = LIBRARIES.get(library)?;
     for (at, name) in library.image().kernels.keys().take(count as usize).enumerate() {
         let name = CString::new(name.as_str()).map_err(|_| CUresult::NOT_FOUND)?;

@@ -7,7 +7,7 @@ use crate::module::calls::{answer_options, read_file};
 use crate::module::image::parse;
 use crate::registry::Registry;
 use core::ffi::{c_char, c_uint, c_void};
-use driver_api::{CUjitInputType, CUjit_option, CUlinkState, CUresult};
+use driver_api::{CUjit_option, CUjitInputType, CUlinkState, CUresult};
 use parking_lot::Mutex;
 use std::sync::Arc;
 

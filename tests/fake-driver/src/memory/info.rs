@@ -9,8 +9,8 @@ use driver_api::CUdevice;
 fn free_and_total() -> Answer<(u64, u64)> {
     let device = state::with_current(|context| Ok(context.device))?;
     crate::vmm::reap();
-    let total = device.spec().total_bytes;
-    Ok((total.saturating_sub(driver().machine.used(device.physical)), total))
+    let free = device.spec().total_bytes.saturating_sub(driver().machine.used(device.physical));
+    Ok((free, device.total_bytes()))
 }
 
 /// Either output may be null, as some programs have it.
@@ -30,9 +30,9 @@ pub(crate) fn cuMemGetInfo(_: &Call, free: *mut u32, total: *mut u32) -> Answer 
 }
 
 pub(crate) fn cuDeviceTotalMem_v2(_: &Call, out: *mut usize, device: CUdevice) -> Answer {
-    put(out, usize::try_from(state::device(device)?.spec().total_bytes).unwrap_or(usize::MAX))
+    put(out, usize::try_from(state::device(device)?.total_bytes()).unwrap_or(usize::MAX))
 }
 
 pub(crate) fn cuDeviceTotalMem(_: &Call, out: *mut u32, device: CUdevice) -> Answer {
-    put(out, u32::try_from(state::device(device)?.spec().total_bytes).unwrap_or(u32::MAX))
+    put(out, u32::try_from(state::device(device)?.total_bytes()).unwrap_or(u32::MAX))
 }

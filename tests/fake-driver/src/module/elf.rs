@@ -1,6 +1,7 @@
 //! Cubins: 64-bit ELF files whose kernels are sections `.text.NAME`.
 
 use super::image::{Bytes, GlobalFacts, Image, KernelFacts};
+use std::collections::HashSet;
 
 const SECTION_NOBITS: u32 = 8;
 const SECTION_SYMBOLS: u32 = 2;
@@ -85,11 +86,10 @@ pub(crate) fn parse(image: &[u8]) -> Option<Image> {
             variables(bytes, section, &sections, &mut parsed);
         }
     }
-    // Device functions that are no kernels have a text section too, but no parameters section.
-    parsed.kernels.retain(|name, _| {
-        sections.iter().any(|s| s.name.strip_prefix(".nv.constant0.").is_some_and(|kernel| kernel == name))
-            || sections.iter().any(|s| s.name.strip_prefix(".nv.info.").is_some_and(|kernel| kernel == name))
-    });
+    // Device functions that are no kernels have a text section too, but none for parameters.
+    let described = |prefix| sections.iter().filter_map(move |section| section.name.strip_prefix(prefix));
+    let kernels: HashSet<&str> = described(".nv.constant0.").chain(described(".nv.info.")).collect();
+    parsed.kernels.retain(|name, _| kernels.contains(name.as_str()));
     Some(parsed)
 }
 
@@ -100,7 +100,7 @@ fn kernel_information(records: Bytes<'_>, facts: &mut KernelFacts) {
     const PARAMETER: u8 = 0x17;
     const PARAMETER_BYTES: u8 = 0x19;
     let mut parameters: Vec<(u16, usize, usize)> = Vec::new();
-    let mut listed = false;
+    let mut has_some = false;
     let mut at = 0;
     while let (Some(head), Some(value)) = (records.part(at, 2), records.u16(at + 2)) {
         let (format, attribute) = (head[0], head[1]);
@@ -117,12 +117,13 @@ fn kernel_information(records: Bytes<'_>, facts: &mut KernelFacts) {
                     parameters.push((ordinal, usize::from(offset), (bits >> 18) as usize));
                 }
             }
-            PARAMETER_BYTES => listed = true,
+            PARAMETER_BYTES => has_some = true,
             _ => {}
         }
         at = body + if format == SIZED { u64::from(value) } else { 0 };
     }
-    if listed || !parameters.is_empty() {
+    // Without the parameters' size there are none; with it they may be listed in a form unknown here.
+    if !has_some || !parameters.is_empty() {
         parameters.sort_unstable();
         facts.parameters = Some(parameters.into_iter().map(|(_, offset, size)| (offset, size)).collect());
     }
@@ -139,10 +140,12 @@ fn variables(bytes: Bytes<'_>, table: &Section<'_>, sections: &[Section<'_>], pa
         };
         let holder = sections.get(usize::from(place)).map_or("", |section| section.name);
         let stored = holder.starts_with(".nv.global") || holder.starts_with(".nv.constant");
-        if kind[0] & 15 == SYMBOL_OBJECT && stored && size > 0 {
-            if let Some(name) = bytes.text(names_at + u64::from(name)).filter(|name| !name.is_empty()) {
-                parsed.globals.insert(name.to_owned(), GlobalFacts { bytes: size, managed: false });
-            }
+        if kind[0] & 15 == SYMBOL_OBJECT
+            && stored
+            && size > 0
+            && let Some(name) = bytes.text(names_at + u64::from(name)).filter(|name| !name.is_empty())
+        {
+            parsed.globals.insert(name.to_owned(), GlobalFacts { bytes: size, managed: false });
         }
     }
 }

@@ -28,7 +28,8 @@ fn find<'a>(pointer: *const c_void) -> Result<&'a [u8], CUresult> {
         return if is_fatbin { find(inner) } else { Err(CUresult::INVALID_IMAGE) };
     }
     let part = |length: u64| {
-        let length = usize::try_from(length).ok().filter(|length| *length <= MAX_BYTES).ok_or(CUresult::INVALID_IMAGE)?;
+        let length =
+            usize::try_from(length).ok().filter(|length| *length <= MAX_BYTES).ok_or(CUresult::INVALID_IMAGE)?;
         // SAFETY: the image says itself that it is that long.
         Ok(unsafe { core::slice::from_raw_parts(pointer.cast::<u8>(), length) })
     };

@@ -36,7 +36,7 @@ impl Drop for Region {
 
 impl Region {
     pub(super) fn new(device: &Device) -> Answer<Self> {
-        let size = device.spec().total_bytes.next_multiple_of(DEVICE_PAGE);
+        let size = device.total_bytes().next_multiple_of(DEVICE_PAGE);
         let file = pages::memory_file(size + pages::HOST_PAGE).map_err(|_| CUresult::OUT_OF_MEMORY)?;
         let header = [MAGIC, size, device.physical as u64].map(u64::to_le_bytes).concat();
         file.write_all_at(&header, size).map_err(|_| CUresult::OUT_OF_MEMORY)?;

@@ -1,7 +1,8 @@
 //! Work of a stream that is not on the device yet, since something before it waits for the host.
 //!
 //! A thread of the stream works it off in order and ends when it has had nothing to do for a while. The
-//! count of waiting pieces includes the one being done, so that "empty" means that the stream is in step.
+//! count of work includes the piece being done, so that "empty" means that the stream is in step. Points
+//! that somebody waits for don't count: they delay nothing, and other streams' calls put them here too.
 
 use super::{DeviceQueue, Stream};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -15,18 +16,24 @@ const WAITING_MAX: usize = 1024;
 /// How long the thread stays for more work.
 const LINGER: Duration = Duration::from_millis(200);
 
-type Work = Box<dyn FnOnce(&Arc<Stream>) + Send>;
+/// What waits in a backlog.
+pub(super) enum Piece {
+    /// Something to do, which may block.
+    Work(Box<dyn FnOnce(&Arc<Stream>) + Send>),
+    /// A point that somebody waits for.
+    Point(Arc<Later>),
+}
 
 #[derive(Default)]
 struct Waiting {
-    pieces: VecDeque<Work>,
+    pieces: VecDeque<Piece>,
     /// True while a thread works them off.
     served: bool,
 }
 
 #[derive(Default)]
 pub(super) struct Backlog {
-    /// Pieces waiting or being done.
+    /// Work waiting or being done.
     count: AtomicUsize,
     waiting: Mutex<Waiting>,
     changed: Condvar,
@@ -39,20 +46,33 @@ impl Backlog {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    pub(super) fn push(&self, stream: &Arc<Stream>, work: Work) {
+    pub(super) fn push(&self, stream: &Arc<Stream>, piece: Piece) {
         let mut waiting = self.waiting.lock();
         while waiting.pieces.len() >= WAITING_MAX {
             self.changed.wait(&mut waiting);
         }
-        if self.count.fetch_add(1, Ordering::AcqRel) == 0 {
+        if matches!(piece, Piece::Work(_)) && self.count.fetch_add(1, Ordering::AcqRel) == 0 {
             stream.queue.backlogs.fetch_add(1, Ordering::AcqRel);
         }
-        waiting.pieces.push_back(work);
+        waiting.pieces.push_back(piece);
         if !waiting.served {
             waiting.served = true;
             let stream = Arc::clone(stream);
             let started = std::thread::Builder::new().name("cuda-stream".to_owned()).spawn(move || serve(&stream));
             started.expect("a process that can't start a thread can't go on");
+        }
+        drop(waiting);
+        self.changed.notify_all();
+    }
+}
+
+impl Backlog {
+    /// One piece of work less.
+    fn leave(&self, stream: &Stream) {
+        // Under the lock, so that the two counts change together for `push`.
+        let waiting = self.waiting.lock();
+        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+            stream.queue.backlogs.fetch_sub(1, Ordering::AcqRel);
         }
         drop(waiting);
         self.changed.notify_all();
@@ -66,20 +86,21 @@ fn serve(stream: &Arc<Stream>) {
         if waiting.pieces.is_empty() {
             backlog.changed.wait_for(&mut waiting, LINGER);
         }
-        let Some(work) = waiting.pieces.pop_front() else {
+        let Some(piece) = waiting.pieces.pop_front() else {
             waiting.served = false;
             return;
         };
         drop(waiting);
-        work(stream);
-        {
-            // Under the lock, so that the two counts change together for `push`.
-            let _waiting = backlog.waiting.lock();
-            if backlog.count.fetch_sub(1, Ordering::AcqRel) == 1 {
-                stream.queue.backlogs.fetch_sub(1, Ordering::AcqRel);
+        match piece {
+            Piece::Work(work) => {
+                work(stream);
+                backlog.leave(stream);
+            }
+            Piece::Point(later) => {
+                later.set(stream.last.load(Ordering::Acquire));
+                backlog.changed.notify_all();
             }
         }
-        backlog.changed.notify_all();
     }
 }
 
@@ -101,7 +122,7 @@ impl Later {
         Self { queue: Arc::clone(queue), state: Mutex::default(), changed: Condvar::new() }
     }
 
-    pub(super) fn set(&self, number: u64) {
+    fn set(&self, number: u64) {
         let watchers = {
             let mut state = self.state.lock();
             state.number = Some(number);

@@ -95,7 +95,8 @@ pub(crate) fn cuStreamAddCallback(
     }
     capture::forbid_on(&found)?;
     // SAFETY: not null, and the API says that the pointer is a function of this type.
-    let function = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(CUstream, c_int, *mut c_void)>(callback) };
+    let function =
+        unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(CUstream, c_int, *mut c_void)>(callback) };
     let callback = Callback { function, stream: calls::handle(&found), argument };
     found.host(move || callback.call());
     Ok(())

@@ -33,12 +33,7 @@ pub(crate) fn cuStreamCreate(call: &Call, stream: *mut CUstream, flags: c_uint) 
     cuStreamCreateWithPriority(call, stream, flags, 0)
 }
 
-pub(crate) fn cuStreamCreateWithPriority(
-    _: &Call,
-    stream: *mut CUstream,
-    flags: c_uint,
-    priority: c_int,
-) -> Answer {
+pub(crate) fn cuStreamCreateWithPriority(_: &Call, stream: *mut CUstream, flags: c_uint, priority: c_int) -> Answer {
     if stream.is_null() {
         return Err(CUresult::INVALID_VALUE);
     }
@@ -131,9 +126,8 @@ pub(crate) fn cuCtxSynchronize(call: &Call) -> Answer {
 
 pub(crate) fn cuCtxSynchronize_v2(_: &Call, context: CUcontext) -> Answer {
     let context = state::context(context)?;
-    for stream in context.streams.queue.streams() {
-        capture::forbid_on(&stream)?;
-    }
+    let streams = context.streams.queue.streams();
+    streams.iter().filter(|stream| stream.is_capturing()).try_for_each(capture::forbid_on)?;
     context.streams.wait();
     crate::pool::synchronised(context.streams.queue.device);
     Ok(())

@@ -37,7 +37,9 @@ impl WordOperation {
         let value = if wide { value } else { value & 0xffff_ffff };
         match kind {
             FLUSH | BARRIER => return Ok(None),
-            _ if address == 0 || address % if wide { 8 } else { 4 } != 0 => return Err(CUresult::INVALID_VALUE),
+            _ if address == 0 || !address.is_multiple_of(if wide { 8 } else { 4 }) => {
+                return Err(CUresult::INVALID_VALUE);
+            }
             _ => crate::memory::check_range(address, if wide { 8 } else { 4 })?,
         }
         match kind {
@@ -168,34 +170,82 @@ pub(crate) fn cuStreamBatchMemOp(
     cuStreamBatchMemOp_v2(call, stream, count, parameters, flags)
 }
 
-pub(crate) fn cuStreamWaitValue32(call: &Call, stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) -> Answer {
+pub(crate) fn cuStreamWaitValue32(
+    call: &Call,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> Answer {
     single(call, stream, WAIT_32, address, value.into(), flags)
 }
 
-pub(crate) fn cuStreamWaitValue32_v2(call: &Call, stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) -> Answer {
+pub(crate) fn cuStreamWaitValue32_v2(
+    call: &Call,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> Answer {
     single(call, stream, WAIT_32, address, value.into(), flags)
 }
 
-pub(crate) fn cuStreamWaitValue64(call: &Call, stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) -> Answer {
-    single(call, stream, WAIT_64, address, value.into(), flags)
+pub(crate) fn cuStreamWaitValue64(
+    call: &Call,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> Answer {
+    single(call, stream, WAIT_64, address, value, flags)
 }
 
-pub(crate) fn cuStreamWaitValue64_v2(call: &Call, stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) -> Answer {
-    single(call, stream, WAIT_64, address, value.into(), flags)
+pub(crate) fn cuStreamWaitValue64_v2(
+    call: &Call,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> Answer {
+    single(call, stream, WAIT_64, address, value, flags)
 }
 
-pub(crate) fn cuStreamWriteValue32(call: &Call, stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) -> Answer {
+pub(crate) fn cuStreamWriteValue32(
+    call: &Call,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> Answer {
     single(call, stream, WRITE_32, address, value.into(), flags)
 }
 
-pub(crate) fn cuStreamWriteValue32_v2(call: &Call, stream: CUstream, address: CUdeviceptr, value: u32, flags: c_uint) -> Answer {
+pub(crate) fn cuStreamWriteValue32_v2(
+    call: &Call,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> Answer {
     single(call, stream, WRITE_32, address, value.into(), flags)
 }
 
-pub(crate) fn cuStreamWriteValue64(call: &Call, stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) -> Answer {
-    single(call, stream, WRITE_64, address, value.into(), flags)
+pub(crate) fn cuStreamWriteValue64(
+    call: &Call,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> Answer {
+    single(call, stream, WRITE_64, address, value, flags)
 }
 
-pub(crate) fn cuStreamWriteValue64_v2(call: &Call, stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint) -> Answer {
-    single(call, stream, WRITE_64, address, value.into(), flags)
+pub(crate) fn cuStreamWriteValue64_v2(
+    call: &Call,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> Answer {
+    single(call, stream, WRITE_64, address, value, flags)
 }

@@ -9,8 +9,8 @@ use crate::memory;
 use crate::registry::pointer;
 use core::ffi::c_uint;
 use driver_api::{
-    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUarray, CUdeviceptr, CUdeviceptr_v1, CUmipmappedArray,
-    CUresult, CUsurfref, CUtexref,
+    CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_DESCRIPTOR_v1, CUarray, CUdeviceptr, CUdeviceptr_v1, CUmipmappedArray, CUresult,
+    CUsurfref, CUtexref,
 };
 
 /// `CU_TRSA_OVERRIDE_FORMAT`

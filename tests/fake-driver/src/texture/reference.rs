@@ -5,9 +5,7 @@ use crate::entry::Call;
 use crate::module::MODULES;
 use crate::registry::Registry;
 use core::ffi::{c_char, c_int, c_uint};
-use driver_api::{
-    CUaddress_mode, CUarray_format, CUfilter_mode, CUmodule, CUresult, CUsurfref, CUtexref,
-};
+use driver_api::{CUaddress_mode, CUarray_format, CUfilter_mode, CUmodule, CUresult, CUsurfref, CUtexref};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -62,12 +62,7 @@ fn mappings(start: u64, size: u64) -> Answer<Vec<(u64, u64, Arc<Mapping>)>> {
     if size > 0 && reached == start + size { Ok(found) } else { Err(CUresult::INVALID_VALUE) }
 }
 
-pub(crate) fn cuMemGetAccess(
-    _: &Call,
-    out: *mut u64,
-    location: *const CUmemLocation,
-    address: CUdeviceptr,
-) -> Answer {
+pub(crate) fn cuMemGetAccess(_: &Call, out: *mut u64, location: *const CUmemLocation, address: CUdeviceptr) -> Answer {
     let location = get(location)?;
     device_of(location)?;
     let Some(Kind::Mapped(mapping)) = memory::find(address).map(|(_, block)| block.kind) else {

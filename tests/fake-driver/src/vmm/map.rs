@@ -58,11 +58,11 @@ pub(crate) fn cuMemAddressReserve(
 ) -> Answer {
     let size = size as u64;
     let aligned = alignment == 0 || alignment.is_power_of_two();
-    if out.is_null() || size == 0 || size % DEVICE_PAGE != 0 || !aligned || flags != 0 {
+    if out.is_null() || size == 0 || !size.is_multiple_of(DEVICE_PAGE) || !aligned || flags != 0 {
         return Err(CUresult::INVALID_VALUE);
     }
     let alignment = (alignment as u64).max(DEVICE_PAGE);
-    let wanted = (hint != 0 && hint % alignment == 0).then(|| pages::reserve_at(hint, size)).flatten();
+    let wanted = (hint != 0 && hint.is_multiple_of(alignment)).then(|| pages::reserve_at(hint, size)).flatten();
     let start = wanted.or_else(|| pages::reserve(size, alignment, false)).ok_or(CUresult::OUT_OF_MEMORY)?;
     RESERVED.lock().insert(start, size);
     put(out, start)
@@ -89,7 +89,8 @@ pub(crate) fn cuMemMap(
 ) -> Answer {
     let physical = find(handle)?;
     let size = size as u64;
-    let whole = size > 0 && size % DEVICE_PAGE == 0 && start % DEVICE_PAGE == 0 && size <= physical.size;
+    let whole =
+        size > 0 && size.is_multiple_of(DEVICE_PAGE) && start.is_multiple_of(DEVICE_PAGE) && size <= physical.size;
     // The offset is documented to be zero for now.
     if !whole || offset != 0 || flags != 0 || !is_reserved(start, size) || memory::overlaps(start, size) {
         return Err(CUresult::INVALID_VALUE);

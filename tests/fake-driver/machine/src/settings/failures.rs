@@ -50,11 +50,16 @@ impl Failures {
         let (function, number) = call.split_once(':').ok_or_else(|| format!("{rule:?} doesn't say which call"))?;
         let call = match number.trim() {
             "*" => None,
-            digits => Some(digits.parse().ok().filter(|call| *call > 0)
-                .ok_or_else(|| format!("{digits:?} is no number of a call (they count from 1)"))?),
+            digits => Some(
+                digits
+                    .parse()
+                    .ok()
+                    .filter(|call| *call > 0)
+                    .ok_or_else(|| format!("{digits:?} is no number of a call (they count from 1)"))?,
+            ),
         };
-        let code = code.trim().parse().ok().filter(|code| *code > 0)
-            .ok_or_else(|| format!("{code:?} is no error code"))?;
+        let code =
+            code.trim().parse().ok().filter(|code| *code > 0).ok_or_else(|| format!("{code:?} is no error code"))?;
         Ok(Failure { function: known(function)?, call, code, calls: AtomicU64::new(0) })
     }
 

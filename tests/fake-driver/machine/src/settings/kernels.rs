@@ -66,7 +66,7 @@ impl Kernels {
         };
         let mut rules = Vec::new();
         for rule in split_rules(value) {
-            let (name, time) = rule.split_once('=').ok_or_else(|| wrong(format!("{rule:?} has no ="))) ?;
+            let (name, time) = rule.split_once('=').ok_or_else(|| wrong(format!("{rule:?} has no =")))?;
             let name = name.trim();
             if name.is_empty() {
                 return Err(wrong(format!("{rule:?} names no function")));
@@ -156,9 +156,9 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 fn seed_of(function: &str) -> u64 {
-    function.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    function
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// A standard normal variate that depends on the seed only.
@@ -224,7 +224,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_told() {
-        for wrong in ["a", "=1us", "a=1", "a=lognormal(1us)", "a=lognormal(1us,9)", "a=lognormal(1us,x)", "a=1us,,b=1us"] {
+        for wrong in
+            ["a", "=1us", "a=1", "a=lognormal(1us)", "a=lognormal(1us,9)", "a=lognormal(1us,x)", "a=1us,,b=1us"]
+        {
             let message = Kernels::parse(wrong).unwrap_err().to_string();
             assert!(message.contains("FAKE_CUDA_KERNELS") && message.contains("lognormal(MEDIAN,SIGMA)"), "{message}");
         }
@@ -232,7 +234,9 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_a_shell() {
-        for (pattern, name) in [("*", ""), ("a*", "abc"), ("*c", "abc"), ("a*c", "ac"), ("*b*", "abc"), ("a*b*c", "a-b-b-c")] {
+        for (pattern, name) in
+            [("*", ""), ("a*", "abc"), ("*c", "abc"), ("a*c", "ac"), ("*b*", "abc"), ("a*b*c", "a-b-b-c")]
+        {
             assert!(matches(pattern, name), "{pattern} {name}");
         }
         for (pattern, name) in [("a", "ab"), ("a*", "ba"), ("ab*ba", "aba"), ("*x*", "abc"), ("a*b", "acbc")] {

@@ -59,8 +59,7 @@ mod tests {
 
     #[test]
     fn durations_need_a_unit() {
-        let rows =
-            [("200us", 200_000), ("1.5ms", 1_500_000), ("2s", 2_000_000_000), ("7ns", 7), ("0", 0), ("0us", 0)];
+        let rows = [("200us", 200_000), ("1.5ms", 1_500_000), ("2s", 2_000_000_000), ("7ns", 7), ("0", 0), ("0us", 0)];
         for (text, duration) in rows {
             assert_eq!(parse_duration_ns(text), Ok(duration), "{text}");
         }

@@ -67,7 +67,8 @@ fn every_busy_context_has_its_turn() {
 #[test]
 fn the_steps_in_which_time_is_looked_at_change_nothing() {
     let hardware = hardware();
-    let script = [(0, 0, 7 * MS), (100 * US, 1, 30 * MS), (3 * MS, 2, 50 * US), (9 * MS, 0, 4 * MS), (60 * MS, 1, 10 * US)];
+    let script =
+        [(0, 0, 7 * MS), (100 * US, 1, 30 * MS), (3 * MS, 2, 50 * US), (9 * MS, 0, 4 * MS), (60 * MS, 1, 10 * US)];
     let run = |step: u64| {
         let mut time = device();
         let names: Vec<_> = (0..3).map(|owner| time.open(owner).unwrap()).collect();
@@ -129,7 +130,8 @@ fn a_short_kernel_waits_for_the_turn_of_a_long_one() {
 fn looking_again_when_told_ends() {
     let (mut time, hardware) = (device(), hardware());
     let names: Vec<_> = (0..5).map(|owner| time.open(owner).unwrap()).collect();
-    let totals: Vec<_> = (1..).zip(&names).map(|(n, name)| time.submit(&hardware, *name, n * 7 * MS, 0).unwrap()).collect();
+    let totals: Vec<_> =
+        (1..).zip(&names).map(|(n, name)| time.submit(&hardware, *name, n * 7 * MS, 0).unwrap()).collect();
     for (name, total) in names.iter().zip(totals) {
         let mut looks = 0;
         while served(&time, *name) < total {
@@ -181,8 +183,7 @@ fn work_of_no_duration_is_done_with_what_was_before_it() {
 fn ends_of_old_work_are_remembered_for_a_while() {
     let (mut time, hardware) = (device(), hardware());
     let name = time.open(1).unwrap();
-    let totals: Vec<u64> =
-        (1..=400).map(|n| time.submit(&hardware, name, 100 * US, n * MS).unwrap()).collect();
+    let totals: Vec<u64> = (1..=400).map(|n| time.submit(&hardware, name, 100 * US, n * MS).unwrap()).collect();
     time.advance(&hardware, 1_000 * MS);
     let end = |n: u64| n * MS + 100 * US;
     for n in 146..=400 {

@@ -1,0 +1,164 @@
+//! The node's devices: what NVML says of them, and how people name them.
+
+pub mod nvml;
+pub mod sampler;
+
+use quota_core::Bytes;
+
+pub use nvml::{Nvml, NvmlError};
+
+/// One device, as it was when the daemon started.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Device {
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// As NVML writes it, `GPU-...`.
+    pub uuid_text: String,
+    /// The product.
+    pub name: String,
+    /// All its memory.
+    pub total: Bytes,
+    /// `disabled`, `enabled`, or `-` where the device can't be split.
+    pub mig: String,
+}
+
+/// All devices, in NVML's order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Inventory {
+    /// The driver's version.
+    pub driver: String,
+    /// The devices; the position is the number that people use.
+    pub devices: Vec<Device>,
+}
+
+/// What the driver says of one device at one moment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeviceSample {
+    /// Memory in use by whomever, the driver included.
+    pub used: Option<Bytes>,
+    /// Processes that have a context or memory, with what they hold when the driver knows it.
+    pub processes: Vec<(u32, Option<Bytes>)>,
+    /// What went wrong, when something did.
+    pub error: Option<String>,
+}
+
+/// Why a selection names no devices.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SelectError {
+    /// Nothing was given.
+    #[error("{0:?} names no device; expected all, an index, a UUID or its beginning, or a list of them with commas")]
+    Empty(String),
+    /// No such device.
+    #[error("there is no device {0:?}; the devices are {1}")]
+    Unknown(String, String),
+    /// A beginning that several UUIDs have.
+    #[error("{0:?} is the beginning of several UUIDs; the devices are {1}")]
+    Ambiguous(String, String),
+}
+
+/// The devices that `selection` names, in ascending order: `all`, or a list with commas of indices, UUIDs
+/// and beginnings of UUIDs.
+///
+/// # Errors
+/// When a part of it names no device, or several.
+pub fn select(devices: &[(&str, &str)], selection: &str) -> Result<Vec<usize>, SelectError> {
+    if selection.trim() == "all" {
+        return Ok((0..devices.len()).collect());
+    }
+    let mut chosen = Vec::new();
+    for part in selection.split(',').map(str::trim) {
+        let index = select_one(devices, part, selection)?;
+        if !chosen.contains(&index) {
+            chosen.push(index);
+        }
+    }
+    chosen.sort_unstable();
+    Ok(chosen)
+}
+
+fn select_one(devices: &[(&str, &str)], part: &str, selection: &str) -> Result<usize, SelectError> {
+    if part.is_empty() {
+        return Err(SelectError::Empty(selection.to_owned()));
+    }
+    let unknown = || SelectError::Unknown(part.to_owned(), listing(devices));
+    if part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return part.parse().ok().filter(|index| *index < devices.len()).ok_or_else(unknown);
+    }
+    // A beginning must say something: `G` would be a joke, and `GPU-` is in all of them.
+    let wanted = part.to_ascii_lowercase();
+    if wanted.len() < 5 {
+        return Err(unknown());
+    }
+    let mut matching = (0..devices.len()).filter(|index| devices[*index].0.to_ascii_lowercase().starts_with(&wanted));
+    match (matching.next(), matching.next()) {
+        (Some(index), None) => Ok(index),
+        (Some(_), Some(_)) => Err(SelectError::Ambiguous(part.to_owned(), listing(devices))),
+        (None, _) => Err(unknown()),
+    }
+}
+
+/// Devices for a message, on one line.
+fn listing(devices: &[(&str, &str)]) -> String {
+    const SHOWN_MAX: usize = 16;
+    let mut parts: Vec<String> = devices
+        .iter()
+        .take(SHOWN_MAX)
+        .enumerate()
+        .map(|(index, (uuid, name))| format!("{index} ({uuid}, {name})"))
+        .collect();
+    if devices.len() > SHOWN_MAX {
+        parts.push(format!("{} more", devices.len() - SHOWN_MAX));
+    }
+    parts.join(", ")
+}
+
+/// Reads `GPU-...` or `MIG-...` into its bytes.
+pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let digits = text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-"))?.replace('-', "");
+    if digits.len() != 32 || !digits.is_ascii() {
+        return None;
+    }
+    let mut uuid = [0; 16];
+    for (index, byte) in uuid.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).ok()?;
+    }
+    Some(uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEVICES: [(&str, &str); 3] = [
+        ("GPU-aaaa0000-0000-0000-0000-000000000001", "A"),
+        ("GPU-aaab0000-0000-0000-0000-000000000002", "B"),
+        ("GPU-cccc0000-0000-0000-0000-000000000003", "C"),
+    ];
+
+    #[test]
+    fn devices_are_named_by_index_uuid_or_its_beginning() {
+        assert_eq!(select(&DEVICES, "all"), Ok(vec![0, 1, 2]));
+        assert_eq!(select(&DEVICES, "2, 0,2"), Ok(vec![0, 2]));
+        assert_eq!(select(&DEVICES, DEVICES[1].0), Ok(vec![1]));
+        assert_eq!(select(&DEVICES, "gpu-CC,GPU-aaab"), Ok(vec![1, 2]));
+    }
+
+    #[test]
+    fn what_names_none_or_several_is_refused_with_the_list() {
+        for (selection, word) in [("3", "no device"), ("GPU-aaa", "several"), ("GPU-", "no device"), ("0,", "names no"), ("", "names no")]
+        {
+            let error = select(&DEVICES, selection).expect_err(selection).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(select(&DEVICES, "nine").expect_err("unknown").to_string().contains("2 (GPU-cccc"));
+    }
+
+    #[test]
+    fn a_uuid_is_read_as_it_is_written() {
+        let uuid = parse_uuid("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f").expect("legal");
+        assert_eq!(uuid, core::array::from_fn(|index| index as u8));
+        for bad in ["", "GPU-", "0001", "GPU-000102030405060708090a0b0c0d0e0", "GPU-zz010203-0405-0607-0809-0a0b0c0d0e0f"] {
+            assert_eq!(parse_uuid(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The node's document, `/etc/gpuquota/gpuquota.yaml`: read once, whole, or refused with one line.
+//!
+//! What this version can't enforce but would change who is protected from whom (MIG, MPS, own devices,
+//! oversubscription) is refused. What merely has no effect yet is accepted and listed by
+//! [`Document::without_effect`], so that a document for a later version can be checked in.
+
+mod raw;
+
+use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
+use quota_core::{Bytes, MemorySize, Percent, Priority};
+use raw::{RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
+use std::path::{Path, PathBuf};
+
+/// Where the document lies when no other is named.
+pub const DEFAULT_PATH: &str = "/etc/gpuquota/gpuquota.yaml";
+/// Kept free on each device for contexts and the driver, when the document says nothing.
+pub const RESERVE_DEFAULT: Bytes = Bytes(512 << 20);
+/// The largest document: it must fit a packet.
+pub const DOCUMENT_BYTES_MAX: u64 = 60 << 10;
+/// Tenants one document may name.
+const TENANTS_MAX: usize = 512;
+
+/// The whole document, checked.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Document {
+    /// Where to listen.
+    pub socket: Option<PathBuf>,
+    /// How devices are shared; the last rule that selects a device holds.
+    pub devices: Vec<DeviceRule>,
+    /// Standing grants.
+    pub tenants: Vec<TenantRule>,
+    /// Settings that are understood but change nothing in this version.
+    pub without_effect: Vec<String>,
+}
+
+/// How the selected devices are shared.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct DeviceRule {
+    /// As in `--device`.
+    pub select: String,
+    /// Kept free.
+    pub reserve: Option<Bytes>,
+    /// Most tenants at a time; 1 for `sharing: exclusive`.
+    pub jobs_max: Option<u32>,
+    /// Memory quota of a job that asks for none.
+    pub default_memory: Option<MemorySize>,
+    /// Compute cap of a job that asks for none.
+    pub default_compute: Option<Percent>,
+}
+
+/// A standing grant, on every device.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TenantRule {
+    /// Its name.
+    pub name: String,
+    /// Its memory quota on each device.
+    pub memory: Option<MemorySize>,
+    /// Its compute cap.
+    pub compute: Option<Percent>,
+    /// Its compute guarantee.
+    pub guarantee: Option<Percent>,
+    /// Its weight.
+    pub weight: Option<u32>,
+    /// Its class.
+    pub priority: Priority,
+    /// Whose processes belong to it; anybody's who gives the name, when nothing is said.
+    pub matches: MatchRule,
+}
+
+/// Which processes belong to a tenant. All that is said must hold.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MatchRule {
+    /// Their user.
+    pub uid: Option<u32>,
+    /// Their control group; `*` stands for any characters.
+    pub cgroup: Option<String>,
+}
+
+/// Why a document is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// It can't be read at all.
+    #[error("{0}: {1}")]
+    Unreadable(String, String),
+    /// The text is not such a document.
+    #[error("line {line}, column {column}: {message}")]
+    Text {
+        /// From 1.
+        line: u64,
+        /// From 1.
+        column: u64,
+        /// What is wrong there.
+        message: String,
+    },
+    /// A value is not what it should be.
+    #[error("{place}: {value:?}: {reason}; expected {expected}")]
+    Value {
+        /// Path of the key.
+        place: String,
+        /// What it says.
+        value: String,
+        /// What is wrong with that.
+        reason: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+}
+
+impl Document {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// When it can't be read or is no such document.
+    pub fn load(path: &Path) -> Result<Self, DocumentError> {
+        let unreadable =
+            |error: &dyn core::fmt::Display| DocumentError::Unreadable(path.display().to_string(), error.to_string());
+        let bytes = std::fs::metadata(path).map_err(|error| unreadable(&error))?.len();
+        if bytes > DOCUMENT_BYTES_MAX {
+            return Err(unreadable(&format!("it is larger than {DOCUMENT_BYTES_MAX} bytes")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
+        Self::parse(&text)
+    }
+
+    /// Reads `text`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(text: &str) -> Result<Self, DocumentError> {
+        // A file with nothing but comments is a document that says nothing.
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Self::default());
+        }
+        let raw = raw::parse(text)?;
+        let mut document = Self { without_effect: raw::without_effect(&raw), ..Self::default() };
+        document.socket = raw.socket.as_ref().map(|socket| absolute("socket", socket)).transpose()?;
+        for (index, device) in raw.devices.iter().flatten().enumerate() {
+            document.devices.push(device_rule(&format!("devices[{index}]"), device)?);
+        }
+        check_scheduling(&raw)?;
+        for (index, tenant) in raw.tenants.iter().flatten().enumerate() {
+            let rule = tenant_rule(&format!("tenants[{index}]"), tenant)?;
+            if document.tenants.iter().any(|other| other.name == rule.name) {
+                return Err(value(&format!("tenants[{index}].name"), &rule.name, "it is there twice", "different names"));
+            }
+            document.tenants.push(rule);
+        }
+        if document.tenants.len() > TENANTS_MAX {
+            let count = document.tenants.len().to_string();
+            return Err(value("tenants", &count, "there are too many", "at most 512 tenants"));
+        }
+        Ok(document)
+    }
+}
+
+impl MatchRule {
+    /// True when nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// True when a process of user `uid` in `cgroup` is meant.
+    pub fn covers(&self, uid: u32, cgroup: &str) -> bool {
+        self.uid.is_none_or(|wanted| wanted == uid)
+            && self.cgroup.as_deref().is_none_or(|pattern| wildcard(pattern, cgroup))
+    }
+}
+
+/// `*` matches any characters, anything else itself.
+fn wildcard(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let mut last = None;
+    for part in parts {
+        if let Some(previous) = last.replace(part) {
+            let Some(at) = rest.find(previous) else { return false };
+            rest = &rest[at + previous.len()..];
+        }
+    }
+    last.map_or(rest.is_empty(), |last| rest.ends_with(last))
+}
+
+fn value(place: &str, value: &str, reason: impl core::fmt::Display, expected: &'static str) -> DocumentError {
+    let value = value.chars().take(80).collect();
+    DocumentError::Value { place: place.to_owned(), value, reason: reason.to_string(), expected }
+}
+
+fn read<T, E: core::fmt::Display>(
+    place: &str,
+    scalar: Option<&Scalar>,
+    expected: &'static str,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<Option<T>, DocumentError> {
+    scalar.map(|Scalar(text)| parse(text).map_err(|error| value(place, text, error, expected))).transpose()
+}
+
+fn memory(place: &str, scalar: Option<&Scalar>) -> Result<Option<MemorySize>, DocumentError> {
+    read(place, scalar, quota_core::units::SIZE_FORM, str::parse)
+}
+
+fn percent(place: &str, scalar: Option<&Scalar>) -> Result<Option<Percent>, DocumentError> {
+    read(place, scalar, quota_core::units::PERCENT_FORM, str::parse)
+}
+
+fn absolute(place: &str, text: &str) -> Result<PathBuf, DocumentError> {
+    if text.starts_with('/') {
+        Ok(PathBuf::from(text))
+    } else {
+        Err(value(place, text, "it is not absolute", "an absolute path"))
+    }
+}
+
+fn device_rule(place: &str, raw: &RawDevice) -> Result<DeviceRule, DocumentError> {
+    let sharing = raw.sharing.as_deref().unwrap_or("time-slice");
+    let exclusive = match sharing {
+        "time-slice" => false,
+        "exclusive" => true,
+        "mps" | "mig" => {
+            return Err(value(
+                &format!("{place}.sharing"),
+                sharing,
+                "this version can't do it",
+                "time-slice or exclusive",
+            ));
+        }
+        _ => return Err(value(&format!("{place}.sharing"), sharing, "it is unknown", "time-slice, mps, mig or exclusive")),
+    };
+    if let Some(Scalar(text)) = raw.oversubscribe.as_ref().filter(|scalar| scalar.0.parse() != Ok(1.0)) {
+        return Err(value(&format!("{place}.oversubscribe"), text, "this version can't do it", "1.0"));
+    }
+    let jobs_max = read(&format!("{place}.max_jobs"), raw.max_jobs.as_ref(), "a whole number from 1 to 1024", |text| {
+        text.parse::<u32>().ok().filter(|jobs| (1..=1024).contains(jobs)).ok_or("it is out of range")
+    })?;
+    let defaults = raw.defaults.as_ref();
+    Ok(DeviceRule {
+        select: raw.select.as_ref().map_or_else(|| "all".to_owned(), |scalar| scalar.0.clone()),
+        reserve: read(&format!("{place}.memory_reserve"), raw.memory_reserve.as_ref(), RESERVE_FORM, str::parse)?,
+        jobs_max: if exclusive { Some(1) } else { jobs_max },
+        default_memory: memory(&format!("{place}.defaults.memory"), defaults.and_then(|it| it.memory.as_ref()))?,
+        default_compute: percent(&format!("{place}.defaults.compute"), defaults.and_then(|it| it.compute.as_ref()))?,
+    })
+}
+
+/// What a reserve looks like.
+pub const RESERVE_FORM: &str = "a size such as 512MiB or 1GiB";
+
+fn tenant_rule(place: &str, raw: &RawTenant) -> Result<TenantRule, DocumentError> {
+    let isolation = raw.isolation.as_deref().unwrap_or("shared");
+    match isolation {
+        "shared" => {}
+        "own-device" | "own-mig" => {
+            return Err(value(&format!("{place}.isolation"), isolation, "this version can't do it", "shared"));
+        }
+        _ => {
+            let expected = "shared, own-device or own-mig";
+            return Err(value(&format!("{place}.isolation"), isolation, "it is unknown", expected));
+        }
+    }
+    let name = parse_tenant(&raw.name.0)
+        .map_err(|error| value(&format!("{place}.name"), &raw.name.0, error, quota_core::settings::TENANT_FORM))?;
+    let place = format!("tenant {name}");
+    let compute = raw.compute.as_ref().map(RawCompute::parts).unwrap_or_default();
+    let rule = TenantRule {
+        memory: memory(&format!("{place}: memory"), raw.memory.as_ref())?,
+        compute: percent(&format!("{place}: compute.limit"), compute.limit.as_ref())?,
+        guarantee: percent(&format!("{place}: compute.guarantee"), compute.guarantee.as_ref())?,
+        weight: read(
+            &format!("{place}: compute.weight"),
+            compute.weight.as_ref(),
+            quota_core::settings::WEIGHT_FORM,
+            parse_weight,
+        )?,
+        priority: read(
+            &format!("{place}: priority"),
+            raw.priority.as_ref(),
+            quota_core::settings::PRIORITY_FORM,
+            parse_priority,
+        )?
+        .unwrap_or_default(),
+        matches: raw.matches.as_ref().map(match_rule).unwrap_or_default(),
+        name,
+    };
+    match (rule.guarantee, rule.compute) {
+        (Some(guarantee), Some(cap)) if guarantee > cap => {
+            let reason = format!("it is above the limit {cap}");
+            let expected = "a guarantee of at most the limit";
+            Err(value(&format!("{place}: compute.guarantee"), &guarantee.to_string(), reason, expected))
+        }
+        _ => Ok(rule),
+    }
+}
+
+fn match_rule(raw: &RawMatch) -> MatchRule {
+    MatchRule { uid: raw.uid, cgroup: raw.cgroup.clone() }
+}
+
+fn check_scheduling(raw: &RawDocument) -> Result<(), DocumentError> {
+    let Some(scheduling) = &raw.scheduling else { return Ok(()) };
+    if let Some(policy) = &scheduling.policy
+        && !["fifo", "priority", "fair", "priority-fair"].contains(&policy.as_str())
+    {
+        return Err(value("scheduling.policy", policy, "it is unknown", "fifo, priority, fair or priority-fair"));
+    }
+    if let Some(Scalar(quantum)) = scheduling.quantum.as_ref().filter(|quantum| quantum.0 != "auto") {
+        let legal = humantime::parse_duration(quantum).is_ok_and(|it| (1..=1000).contains(&it.as_millis()));
+        if !legal {
+            return Err(value("scheduling.quantum", quantum, "it is out of range", "auto, or 1ms to 1s"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! The document's shape, as text: keys and where they may stand. Values are checked by the parent.
+
+use super::DocumentError;
+use core::fmt;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor, value::MapAccessDeserializer};
+
+/// Keys that are understood and change nothing in this version.
+pub(super) fn without_effect(raw: &RawDocument) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut note = |present: bool, key: &str| {
+        if present {
+            keys.push(key.to_owned());
+        }
+    };
+    note(raw.listen.is_some(), "listen");
+    note(raw.scheduling.as_ref().is_some_and(RawScheduling::says_something), "scheduling");
+    note(raw.audit.as_ref().is_some_and(RawAudit::says_something), "audit");
+    for tenant in raw.tenants.iter().flatten() {
+        note(tenant.borrow == Some(true), &format!("tenant {}: borrow", tenant.name.0));
+    }
+    keys
+}
+
+pub(super) fn parse(text: &str) -> Result<RawDocument, DocumentError> {
+    serde_saphyr::from_str(text).map_err(|error| {
+        let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
+        // The library shows the place in the text below the first line; one line is enough for us.
+        let message = error.without_snippet().to_string();
+        let message = message.lines().next().unwrap_or("it can't be read");
+        DocumentError::Text { line, column, message: hint(plain(message)) }
+    })
+}
+
+/// Without the library's own words for where.
+fn plain(message: &str) -> &str {
+    let message = message.strip_prefix("error: ").unwrap_or(message);
+    message.rsplit_once(" at line ").map_or(message, |(message, _)| message)
+}
+
+/// Adds what was probably meant to a message about an unknown word.
+fn hint(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let (Some(unknown), true) = (quoted.next(), message.contains("unknown")) else { return message.to_owned() };
+    let near = quoted.map(|word| (strsim::damerau_levenshtein(unknown, word), word)).min();
+    match near {
+        Some((distance, word)) if distance <= 1 + word.len() / 4 => format!("{message}; did you mean `{word}`?"),
+        _ => message.to_owned(),
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDocument {
+    pub(super) socket: Option<String>,
+    pub(super) listen: Option<String>,
+    pub(super) devices: Option<Vec<RawDevice>>,
+    pub(super) scheduling: Option<RawScheduling>,
+    pub(super) tenants: Option<Vec<RawTenant>>,
+    pub(super) audit: Option<RawAudit>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDevice {
+    pub(super) select: Option<Scalar>,
+    pub(super) sharing: Option<String>,
+    pub(super) memory_reserve: Option<Scalar>,
+    pub(super) max_jobs: Option<Scalar>,
+    pub(super) defaults: Option<RawDefaults>,
+    pub(super) oversubscribe: Option<Scalar>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDefaults {
+    pub(super) memory: Option<Scalar>,
+    pub(super) compute: Option<Scalar>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawScheduling {
+    pub(super) policy: Option<String>,
+    pub(super) quantum: Option<Scalar>,
+    preemption: Option<bool>,
+}
+
+impl RawScheduling {
+    fn says_something(&self) -> bool {
+        self.policy.is_some() || self.quantum.is_some() || self.preemption.is_some()
+    }
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTenant {
+    pub(super) name: Scalar,
+    pub(super) memory: Option<Scalar>,
+    pub(super) compute: Option<RawCompute>,
+    pub(super) priority: Option<Scalar>,
+    pub(super) isolation: Option<String>,
+    pub(super) borrow: Option<bool>,
+    #[serde(rename = "match")]
+    pub(super) matches: Option<RawMatch>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawMatch {
+    pub(super) cgroup: Option<String>,
+    pub(super) uid: Option<u32>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawAudit {
+    path: Option<String>,
+    keep: Option<Scalar>,
+}
+
+impl RawAudit {
+    fn says_something(&self) -> bool {
+        self.path.is_some() || self.keep.is_some()
+    }
+}
+
+/// A value as it is written, whether YAML takes it for text or for a number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scalar(pub(super) String);
+
+/// `25%`, or the parts by name.
+pub(super) enum RawCompute {
+    Limit(Scalar),
+    Parts(ComputeParts),
+}
+
+#[derive(Clone, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ComputeParts {
+    pub(super) limit: Option<Scalar>,
+    pub(super) guarantee: Option<Scalar>,
+    pub(super) weight: Option<Scalar>,
+}
+
+impl RawCompute {
+    pub(super) fn parts(&self) -> ComputeParts {
+        match self {
+            Self::Limit(limit) => ComputeParts { limit: Some(limit.clone()), ..ComputeParts::default() },
+            Self::Parts(parts) => parts.clone(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Scalar {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
+struct ScalarVisitor;
+
+impl Visitor<'_> for ScalarVisitor {
+    type Value = Scalar;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text or a number")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Scalar, E> {
+        Ok(Scalar(text.to_owned()))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Scalar, E> {
+        Ok(Scalar(number.to_string()))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Scalar, E> {
+        Ok(Scalar(number.to_string()))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Scalar, E> {
+        Ok(Scalar(number.to_string()))
+    }
+}
+
+impl<'de> Deserialize<'de> for RawCompute {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = RawCompute;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a percentage, or limit, guarantee and weight")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RawCompute, E> {
+                ScalarVisitor.visit_str(text).map(RawCompute::Limit)
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<RawCompute, E> {
+                ScalarVisitor.visit_u64(number).map(RawCompute::Limit)
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<RawCompute, E> {
+                ScalarVisitor.visit_i64(number).map(RawCompute::Limit)
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<RawCompute, E> {
+                ScalarVisitor.visit_f64(number).map(RawCompute::Limit)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawCompute, A::Error> {
+                ComputeParts::deserialize(MapAccessDeserializer::new(map)).map(RawCompute::Parts)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}

@@ -1,0 +1,104 @@
+use super::*;
+
+const FULL: &str = r#"
+socket: /run/gpuquota/gpuquota.sock
+listen: 127.0.0.1:9477            # metrics and console
+devices:
+  - select: all
+    sharing: time-slice
+    memory_reserve: 512MiB
+    max_jobs: 8
+    defaults: {memory: 20GiB, compute: 25%}
+    oversubscribe: 1.0
+scheduling:
+  policy: priority-fair
+  quantum: 3ms
+  preemption: true
+tenants:
+  - name: vision
+    memory: 40GiB
+    compute: {guarantee: 40%, limit: 100%, weight: 200}
+    priority: normal
+    isolation: shared
+    borrow: true
+    match: {cgroup: "*/vision-*", uid: 1001}
+  - name: 7
+    compute: 12.5
+audit: {path: /var/log/gpuquota/audit.jsonl, keep: 30d}
+"#;
+
+#[test]
+fn the_whole_document_is_understood() {
+    let document = Document::parse(FULL).expect("legal");
+    assert_eq!(document.socket.as_deref(), Some(Path::new("/run/gpuquota/gpuquota.sock")));
+    let rule = &document.devices[0];
+    assert_eq!((rule.select.as_str(), rule.reserve, rule.jobs_max), ("all", Some(Bytes(512 << 20)), Some(8)));
+    assert_eq!(rule.default_memory, Some(MemorySize::Absolute(Bytes(20 << 30))));
+    let vision = &document.tenants[0];
+    assert_eq!((vision.weight, vision.guarantee.map(Percent::hundredths)), (Some(200), Some(4000)));
+    assert!(vision.matches.covers(1001, "/a.slice/vision-7"));
+    assert!(!vision.matches.covers(1002, "/a.slice/vision-7"));
+    assert!(!vision.matches.covers(1001, "/a.slice/other"));
+    assert_eq!((document.tenants[1].name.as_str(), document.tenants[1].compute), ("7", Percent::from_hundredths(1250)));
+    assert_eq!(document.without_effect, ["listen", "scheduling", "audit", "tenant vision: borrow"]);
+}
+
+#[test]
+fn a_document_may_say_nothing() {
+    for text in ["", "# nothing\n", "devices: []\n"] {
+        assert_eq!(Document::parse(text), Ok(Document::default()), "{text:?}");
+    }
+}
+
+#[test]
+fn one_mistake_refuses_it_with_its_place() {
+    for (text, wanted) in [
+        ("tennants: []\n", "did you mean `tenants`?"),
+        ("devices:\n  - selct: all\n", "did you mean `select`?"),
+        ("devices:\n  - selct: all\n", "line 2"),
+        ("tenants:\n  - {name: a, memory: 12Q}\n", "tenant a: memory: \"12Q\": the unit is unknown; expected a size"),
+        ("tenants:\n  - {name: a, memory: 0}\n", "zero is not a quota"),
+        ("tenants:\n  - {name: a, memory: -4}\n", "expected a size"),
+        ("tenants:\n  - {name: a b}\n", "expected 1 to 128 letters"),
+        ("tenants:\n  - {name: a}\n  - {name: a}\n", "twice"),
+        ("tenants:\n  - {name: a, compute: 130}\n", "between 1 and 100"),
+        ("tenants:\n  - {name: a, compute: {limit: 30, guarantee: 40}}\n", "above the limit"),
+        ("tenants:\n  - {name: a, compute: {limit: 30, wait: 40}}\n", "wait"),
+        ("tenants:\n  - {name: a, isolation: own-mig}\n", "this version can't do it"),
+        ("tenants:\n  - {name: a, priority: urgent}\n", "expected batch, normal or high"),
+        ("tenants:\n  - {memory: 1GiB}\n", "name"),
+        ("devices:\n  - {sharing: mps}\n", "this version can't do it"),
+        ("devices:\n  - {sharing: sometimes}\n", "expected time-slice"),
+        ("devices:\n  - {oversubscribe: 2}\n", "this version can't do it"),
+        ("devices:\n  - {max_jobs: 0}\n", "out of range"),
+        ("scheduling: {policy: random}\n", "expected fifo"),
+        ("scheduling: {quantum: 1h}\n", "1ms to 1s"),
+        ("socket: relative\n", "absolute"),
+        ("socket: /a\nsocket: /b\n", "line 2"),
+        ("[", "line 1"),
+        ("just words\n", "line 1"),
+        ("devices: {a: b}\n", "line 1"),
+    ] {
+        let error = Document::parse(text).expect_err(text).to_string();
+        assert!(error.contains(wanted), "{text:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_star_stands_for_anything() {
+    for (pattern, text, matches) in [
+        ("*", "", true),
+        ("", "", true),
+        ("", "a", false),
+        ("a*", "abc", true),
+        ("*c", "abc", true),
+        ("*b*", "abc", true),
+        ("a*a", "a", false),
+        ("a*b*c", "a-b-b-c", true),
+        ("a*b*c", "a-c-b", false),
+        ("*/x-*", "/m/x-1", true),
+    ] {
+        assert_eq!(wildcard(pattern, text), matches, "{pattern} {text}");
+    }
+}

@@ -1,0 +1,20 @@
+//! The daemon's log: lines on stderr, which whoever started it has pointed somewhere.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU8, Ordering};
+use quota_core::settings::LogLevel;
+
+static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
+
+/// Sets how much is logged.
+pub fn set_level(level: LogLevel) {
+    LEVEL.store(level as u8, Ordering::Relaxed);
+}
+
+/// Writes one line, when the level wants it.
+pub fn line(level: LogLevel, text: fmt::Arguments<'_>) {
+    if level != LogLevel::Off && level as u8 <= LEVEL.load(Ordering::Relaxed) {
+        let now = humantime::format_rfc3339_millis(std::time::SystemTime::now());
+        eprintln!("{now} gpuquotad: {text}");
+    }
+}

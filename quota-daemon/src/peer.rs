@@ -1,0 +1,141 @@
+//! Who is at the other end of a connection: the kernel's word, never the peer's.
+#![allow(unsafe_code)]
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::io;
+use std::io::Read;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, SystemTime};
+
+/// Characters of a command line that are kept.
+pub const COMMAND_BYTES_MAX: usize = 256;
+/// Name of the ledgers' anonymous file, as `/proc/<pid>/maps` shows it.
+pub const LEDGER_NAME: &str = "gpuquota-ledger";
+/// `SO_PEERPIDFD`, since Linux 6.5.
+const PEER_PIDFD: libc::c_int = 77;
+
+/// A process, as the kernel knows it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Peer {
+    /// In the daemon's pid namespace.
+    pub pid: u32,
+    /// Its user when it connected.
+    pub uid: u32,
+    /// The path of its control group.
+    pub cgroup: String,
+    /// When it started: RFC 3339, UTC.
+    pub started: String,
+}
+
+impl Peer {
+    /// Reads what the kernel says of process `pid` of user `uid`.
+    pub fn of(pid: u32, uid: u32) -> Self {
+        Self { pid, uid, cgroup: cgroup(pid), started: started(pid) }
+    }
+}
+
+/// A descriptor that becomes readable when the peer of `connection`, process `pid`, dies.
+///
+/// # Errors
+/// What the kernel says; `ESRCH` when it is dead already.
+pub fn death_notice(connection: BorrowedFd<'_>, pid: u32) -> io::Result<OwnedFd> {
+    let mut fd: libc::c_int = -1;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel fills one integer.
+    let result = unsafe {
+        libc::getsockopt(connection.as_raw_fd(), libc::SOL_SOCKET, PEER_PIDFD, (&raw mut fd).cast(), &mut length)
+    };
+    if result == 0 && fd >= 0 {
+        // SAFETY: a fresh descriptor that nobody else owns.
+        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    // Older kernels. The pid can't have been reused by another process unless the peer died since it
+    // connected, and then its connection is closed, which the caller sees.
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// True when process `pid` has certainly none of our ledgers mapped any more: it has called `exec`, or is
+/// about to die. Where the kernel doesn't say, false.
+pub fn has_dropped_ledger(pid: u32) -> bool {
+    /// No sane process has more mappings than fit here; of one that has, nothing is concluded.
+    const MAPS_BYTES_MAX: u64 = 16 << 20;
+    let Ok(file) = std::fs::File::open(format!("/proc/{pid}/maps")) else { return false };
+    let mut maps = Vec::new();
+    match file.take(MAPS_BYTES_MAX).read_to_end(&mut maps) {
+        Ok(bytes) if (bytes as u64) < MAPS_BYTES_MAX => {
+            !maps.windows(LEDGER_NAME.len()).any(|window| window == LEDGER_NAME.as_bytes())
+        }
+        _ => false,
+    }
+}
+
+/// The command line of process `pid`, for people.
+pub fn command(pid: u32) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    clean(&String::from_utf8_lossy(&bytes).replace('\0', " "))
+}
+
+/// The user of process `pid`.
+pub fn user(pid: u32) -> Option<u32> {
+    std::fs::metadata(format!("/proc/{pid}")).ok().map(|data| std::os::unix::fs::MetadataExt::uid(&data))
+}
+
+/// What others wrote, fit to be shown on one line: no control characters, no endless text.
+pub fn clean(text: &str) -> String {
+    let mut clean = String::new();
+    for c in text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }) {
+        if clean.len() + c.len_utf8() > COMMAND_BYTES_MAX {
+            break;
+        }
+        clean.push(c);
+    }
+    clean
+}
+
+/// When process `pid` started; now, where the kernel doesn't say.
+pub fn started(pid: u32) -> String {
+    let at = started_at(pid).unwrap_or_else(SystemTime::now);
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+fn started_at(pid: u32) -> Option<SystemTime> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so the fields are counted from behind it.
+    let ticks: u64 = stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()?;
+    // SAFETY: plain call.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|hertz| *hertz > 0)?;
+    let kernel = std::fs::read_to_string("/proc/stat").ok()?;
+    let booted: u64 = kernel.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(booted) + Duration::from_millis(ticks * 1000 / per_second))
+}
+
+fn cgroup(pid: u32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    // The unified hierarchy is the line `0::/path`; with the old ones, any line tells containers apart.
+    let line = text.lines().find(|line| line.starts_with("0::")).or_else(|| text.lines().next());
+    clean(line.and_then(|line| line.splitn(3, ':').nth(2)).unwrap_or("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_known() {
+        let own = Peer::of(std::process::id(), 7);
+        assert!(own.cgroup.starts_with('/'), "{own:?}");
+        let started = humantime::parse_rfc3339(&own.started).expect("a time");
+        let age = SystemTime::now().duration_since(started).expect("not in the future");
+        assert!(age < Duration::from_secs(3600), "{age:?}");
+        assert!(command(std::process::id()).contains("quota_daemon"));
+        assert!(has_dropped_ledger(std::process::id()), "there is none here");
+        assert!(!has_dropped_ledger(u32::MAX), "unknown");
+    }
+
+    #[test]
+    fn what_others_wrote_stays_on_its_line() {
+        assert_eq!(clean(" a\nb\u{1b}[2Jc "), "a b [2Jc");
+        assert!(clean(&"ü".repeat(1000)).len() <= COMMAND_BYTES_MAX);
+    }
+}

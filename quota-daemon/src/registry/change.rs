@@ -1,0 +1,167 @@
+//! Quotas changed while jobs run: one tenant's, or the whole document.
+
+use super::job::Wish;
+use super::queue::check_shares;
+use super::rows::Usage;
+use super::{Action, Origin, Registry, TenantId};
+use crate::document::Document;
+use quota_core::Bytes;
+use quota_wire::message::Change;
+use quota_wire::page::Quota;
+
+impl Registry {
+    /// Changes a tenant's quota on all its devices, or on none.
+    ///
+    /// # Errors
+    /// One line that says why not.
+    pub fn set(&mut self, change: &Change, usage: &dyn Usage, actions: &mut Vec<Action>) -> Result<String, String> {
+        let wish = Wish::read(
+            change.memory.as_deref(),
+            change.compute,
+            change.guarantee,
+            change.weight,
+            change.priority.as_deref(),
+        )?;
+        if wish == Wish::default() {
+            return Err("nothing to change; give --memory, --compute, --guarantee, --weight or --priority".to_owned());
+        }
+        let id = self.tenant_named(&change.tenant).ok_or_else(|| self.no_such_tenant(&change.tenant))?;
+        let wants = self.changed(id, wish);
+        for (_, quota) in &wants {
+            check_shares(quota)?;
+        }
+        self.fits(&wants, Some(id), false).map_err(|no_room| no_room.to_string())?;
+        let tenant = self.tenants.get_mut(&id).expect("just found");
+        for (index, quota) in &wants {
+            if let Some(grant) = &mut tenant.grants[*index] {
+                grant.quota = *quota;
+            }
+        }
+        actions.push(Action::Publish(id));
+        let message = self.change_in_words(id, &wants, usage);
+        actions.push(Action::Note(message.clone()));
+        self.pump(actions);
+        Ok(message)
+    }
+
+    /// Replaces the document: device rules and standing grants; what runs keeps what it has.
+    ///
+    /// # Errors
+    /// One line that says why not; nothing has changed then.
+    pub fn apply(&mut self, document: &Document, actions: &mut Vec<Action>) -> Result<String, String> {
+        let mut next = self.clone();
+        next.set_rules(document)?;
+        let standing: Vec<TenantId> =
+            self.tenants.iter().filter(|(_, tenant)| tenant.is_standing()).map(|(id, _)| *id).collect();
+        for id in &standing {
+            next.renew_standing(*id, document)?;
+        }
+        for rule in &document.tenants {
+            match next.tenant_named(&rule.name) {
+                None => next.add_standing(rule)?,
+                Some(id) if standing.contains(&id) => {}
+                Some(_) => return Err(format!("tenant {}: a job runs under this name already", rule.name)),
+            }
+        }
+        next.check_capacity()?;
+        for id in &standing {
+            actions.push(if next.tenants.contains_key(id) { Action::Publish(*id) } else { Action::Forget(*id) });
+        }
+        *self = next;
+        self.pump(actions);
+        let (devices, tenants) = (document.devices.len(), document.tenants.len());
+        let message = format!("the document holds: {devices} device rules, {tenants} tenants");
+        actions.push(Action::Note(message.clone()));
+        Ok(message)
+    }
+
+    /// A tenant of the old document: as in the new one; gone, or on its own until it ends, when it isn't there.
+    fn renew_standing(&mut self, id: TenantId, document: &Document) -> Result<(), String> {
+        let tenant = self.tenants.get_mut(&id).expect("taken from the list");
+        let Some(rule) = document.tenants.iter().find(|rule| rule.name == tenant.name) else {
+            if !tenant.is_active() {
+                self.tenants.remove(&id);
+                return Ok(());
+            }
+            tenant.origin = Origin::Job;
+            return Ok(());
+        };
+        tenant.origin = Origin::Document(rule.matches.clone());
+        let wants: Vec<(usize, Quota)> = self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
+        self.grant(id, &wants);
+        Ok(())
+    }
+
+    /// True for a document under which everything that is granted has room.
+    fn check_capacity(&self) -> Result<(), String> {
+        for (index, device) in self.devices.iter().enumerate() {
+            let (granted, capacity) = (self.granted(index, None), device.capacity());
+            if granted > capacity {
+                return Err(format!(
+                    "device {index}: {} would be granted of {} capacity",
+                    granted.human(),
+                    capacity.human()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn changed(&self, id: TenantId, wish: Wish) -> Vec<(usize, Quota)> {
+        let grants = self.tenants[&id].grants.iter().enumerate();
+        let change = |(index, grant): (usize, &Option<super::Grant>)| {
+            let now = grant.as_ref()?.quota;
+            let ask = wish.on(&self.devices[index]);
+            let quota = Quota {
+                memory_cap: ask.memory.or(now.memory_cap),
+                compute_cap: ask.compute.or(now.compute_cap),
+                guarantee: ask.guarantee.or(now.guarantee),
+                weight: ask.weight.unwrap_or(now.weight),
+                priority: ask.priority.unwrap_or(now.priority),
+            };
+            Some((index, quota))
+        };
+        grants.filter_map(change).collect()
+    }
+
+    fn change_in_words(&self, id: TenantId, wants: &[(usize, Quota)], usage: &dyn Usage) -> String {
+        let tenant = &self.tenants[&id];
+        let mut parts = Vec::new();
+        for (index, quota) in wants {
+            let memory = quota.memory_cap.map_or_else(|| "no cap".to_owned(), Bytes::human);
+            let used = self.charged(id, *index, usage);
+            let mut part = format!("{memory} on device {index}");
+            if quota.memory_cap.is_some_and(|cap| used > cap) {
+                part.push_str(&format!(" ({} are in use: new memory is refused until that falls)", used.human()));
+            }
+            let bound = tenant.effective(*index).and_then(|it| it.memory_cap);
+            if let Some(bound) = bound.filter(|bound| Some(*bound) != quota.memory_cap) {
+                part.push_str(&format!(" (one of its processes has asked for {} only)", bound.human()));
+            }
+            parts.push(part);
+        }
+        let quota = wants.first().map(|(_, quota)| *quota).unwrap_or_default();
+        let percent = |name: &str, percent: Option<quota_core::Percent>| {
+            percent.map_or_else(String::new, |percent| format!(", {name} {percent}"))
+        };
+        format!(
+            "tenant {}: memory {}{}{}, weight {}, priority {}",
+            tenant.name,
+            parts.join(", "),
+            percent("compute", quota.compute_cap),
+            percent("guarantee", quota.guarantee),
+            quota.weight,
+            quota.priority
+        )
+    }
+
+    fn no_such_tenant(&self, name: &str) -> String {
+        const SHOWN_MAX: usize = 8;
+        let mut names: Vec<&str> = self.tenants.values().map(|tenant| tenant.name.as_str()).collect();
+        names.truncate(SHOWN_MAX);
+        match names.len() {
+            0 => format!("there is no tenant {name:?}; nobody has a place now"),
+            _ => format!("there is no tenant {name:?}; there are: {}", names.join(", ")),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A process with the shim says hello: which tenant is it of, and on what terms?
+
+use super::{Action, Ask, ConnectionId, MEMBERSHIPS_PER_PROCESS_MAX, Member, Origin, Registry, TENANTS_MAX, Tenant, TenantId, Welcome};
+use crate::peer::{Peer, clean};
+use quota_core::ledger::{DEVICES_MAX, SLOTS_MAX};
+use quota_core::settings::{TENANT_FORM, parse_priority, parse_tenant};
+use quota_core::{Bytes, Percent};
+use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply};
+use quota_wire::page::Quota;
+
+impl Registry {
+    /// Answers a hello. With a daemon, its word is final: a process can only ask for less than its tenant has.
+    pub fn hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello, actions: &mut Vec<Action>) {
+        match self.try_hello(connection, peer, hello) {
+            Ok((welcome, changed)) => {
+                if changed {
+                    actions.push(Action::Publish(welcome.tenant));
+                }
+                actions.push(Action::Note(format!("tenant {}: process {} joins", welcome.name, peer.pid)));
+                actions.push(Action::Welcome(welcome));
+            }
+            Err(reason) => {
+                actions.push(Action::Note(format!("process {} of user {}: refused: {reason}", peer.pid, peer.uid)));
+                actions.push(Action::Reply(connection, Reply::Refused { reason }));
+            }
+        }
+    }
+
+    fn try_hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello) -> Result<(Welcome, bool), String> {
+        check(hello)?;
+        if self.memberships(peer.pid).len() >= MEMBERSHIPS_PER_PROCESS_MAX {
+            return Err(format!("process {} has said hello too often", peer.pid));
+        }
+        let sees: Vec<Option<usize>> = hello.devices.iter().map(|device| self.device_with(&device.uuid)).collect();
+        let asks: Vec<(usize, Ask)> = sees
+            .iter()
+            .zip(&hello.devices)
+            .filter_map(|(index, device)| Some(((*index)?, ask(hello, device))))
+            .collect();
+        let (tenant, fresh) = self.tenant_of(peer, hello, &asks)?;
+        let joined = self.join(tenant, connection, peer, hello, &asks);
+        if joined.is_err() && fresh {
+            self.tenants.remove(&tenant);
+        }
+        let (slot, changed) = joined?;
+        let it = &self.tenants[&tenant];
+        let devices = sees.iter().map(|index| index.filter(|index| it.grants[*index].is_some())).collect();
+        Ok((Welcome { connection, tenant, name: it.name.clone(), slot, pid: peer.pid, devices }, changed))
+    }
+
+    /// The tenant of a process, and whether it was made for it.
+    fn tenant_of(&mut self, peer: &Peer, hello: &Hello, asks: &[(usize, Ask)]) -> Result<(TenantId, bool), String> {
+        let found = match &hello.tenant {
+            Some(name) => self.tenant_named(name),
+            None => self.tenant_by_origin(peer, asks),
+        };
+        if let Some(id) = found {
+            self.tenants[&id].check_user(peer.uid, &peer.cgroup)?;
+            return Ok((id, false));
+        }
+        if self.tenants.len() >= TENANTS_MAX {
+            return Err(format!("there are {TENANTS_MAX} tenants already"));
+        }
+        let unnamed = hello.tenant.is_none().then(|| (peer.cgroup.clone(), says_something(asks)));
+        let name = hello.tenant.clone().unwrap_or_else(|| self.name_for(peer));
+        Ok((self.make_tenant(name, peer.uid, Origin::Hello { unnamed }), true))
+    }
+
+    /// For a process without a name: the document's tenant that covers it, else the one of its user and cgroup.
+    fn tenant_by_origin(&self, peer: &Peer, asks: &[(usize, Ask)]) -> Option<TenantId> {
+        let covered = |tenant: &&Tenant| match &tenant.origin {
+            Origin::Document(rule) => !rule.is_empty() && rule.covers(peer.uid, &peer.cgroup),
+            _ => false,
+        };
+        // Processes that ask and processes that don't are counted apart: in one login session, a job with a
+        // quota must not put a cap on everything else.
+        let wanted = (peer.cgroup.clone(), says_something(asks));
+        let same = |tenant: &&Tenant| match &tenant.origin {
+            Origin::Hello { unnamed: Some(unnamed) } => tenant.owner == peer.uid && *unnamed == wanted,
+            _ => false,
+        };
+        let find = |wanted: &dyn Fn(&&Tenant) -> bool| {
+            self.tenants.iter().find(|(_, tenant)| wanted(tenant)).map(|(id, _)| *id)
+        };
+        find(&covered).or_else(|| find(&same))
+    }
+
+    /// A name for people, from user and cgroup.
+    fn name_for(&self, peer: &Peer) -> String {
+        let last = peer.cgroup.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
+        let last: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).take(48).collect();
+        let stem = if last.is_empty() { format!("user-{}", peer.uid) } else { format!("user-{}@{last}", peer.uid) };
+        self.free_name(&stem, true)
+    }
+
+    /// `stem`, when `bare` allows it and nobody has it, else with the first number that is free.
+    pub(super) fn free_name(&self, stem: &str, bare: bool) -> String {
+        if bare && self.tenant_named(stem).is_none() {
+            return stem.to_owned();
+        }
+        let free = (1..=TENANTS_MAX + 1).map(|number| format!("{stem}-{number}"));
+        free.into_iter().find(|name| self.tenant_named(name).is_none()).expect("more numbers than tenants")
+    }
+
+    /// Makes the process a member: its slot, and whether the tenant's quota has changed by it.
+    fn join(
+        &mut self,
+        id: TenantId,
+        connection: ConnectionId,
+        peer: &Peer,
+        hello: &Hello,
+        asks: &[(usize, Ask)],
+    ) -> Result<(u32, bool), String> {
+        let wants = self.wants(id, asks);
+        let sees: Vec<usize> = asks.iter().map(|(index, _)| *index).collect();
+        self.fits(&self.needs(Some(id), &sees, &wants), Some(id), true).map_err(|no_room| no_room.to_string())?;
+        let tenant = &self.tenants[&id];
+        let taken: std::collections::BTreeSet<u32> = tenant.members.values().map(|member| member.slot).collect();
+        let slot = (0..SLOTS_MAX as u32)
+            .find(|slot| !taken.contains(slot))
+            .ok_or_else(|| format!("tenant {}: {SLOTS_MAX} processes are running already", tenant.name))?;
+        self.grant(id, &wants);
+        let tenant = self.tenants.get_mut(&id).expect("the caller has found it");
+        let binding = binding(tenant, asks);
+        let changed = !wants.is_empty() || !binding.is_empty();
+        let member = Member {
+            peer: peer.clone(),
+            command: clean(&hello.command),
+            slot,
+            sees,
+            asks: binding,
+        };
+        tenant.members.insert(connection, member);
+        Ok((slot, changed))
+    }
+
+    /// What has to be granted before the process can join: a tenant that came by hello gets what its first
+    /// asking process asks for; the others have their grants.
+    fn wants(&self, id: TenantId, asks: &[(usize, Ask)]) -> Vec<(usize, Quota)> {
+        let tenant = &self.tenants[&id];
+        if !matches!(tenant.origin, Origin::Hello { .. }) {
+            return Vec::new();
+        }
+        let want = |(index, ask): &(usize, Ask)| match tenant.grants[*index] {
+            None => Some((*index, ask.on(&self.devices[*index]))),
+            Some(grant) if grant.quota.memory_cap.is_none() && ask.memory.is_some() => {
+                Some((*index, Quota { memory_cap: ask.memory, ..grant.quota }))
+            }
+            Some(_) => None,
+        };
+        asks.iter().filter_map(want).collect()
+    }
+}
+
+/// What holds for the tenant while the process lives: asks below what it has, and below what was admitted.
+fn binding(tenant: &Tenant, asks: &[(usize, Ask)]) -> Vec<(usize, Option<Bytes>, Option<Percent>)> {
+    let bind = |(index, ask): &(usize, Ask)| {
+        let grant = tenant.grants[*index]?;
+        let below = |asked: Bytes, cap: Option<Bytes>| cap.is_none_or(|cap| asked < cap);
+        let memory = ask.memory.filter(|asked| below(*asked, grant.quota.memory_cap) && below(*asked, grant.admitted));
+        let compute = ask.compute.filter(|asked| grant.quota.compute_cap.is_none_or(|cap| *asked < cap));
+        (memory.is_some() || compute.is_some()).then_some((*index, memory, compute))
+    };
+    asks.iter().filter_map(bind).collect()
+}
+
+fn says_something(asks: &[(usize, Ask)]) -> bool {
+    asks.iter().any(|(_, ask)| *ask != Ask::default())
+}
+
+fn ask(hello: &Hello, device: &DeviceAsk) -> Ask {
+    Ask {
+        memory: device.memory_bytes.map(Bytes),
+        compute: device.compute.and_then(Percent::from_hundredths),
+        guarantee: hello.guarantee.and_then(Percent::from_hundredths),
+        weight: hello.weight,
+        priority: hello.priority.as_deref().and_then(|word| parse_priority(word).ok()),
+    }
+}
+
+/// A client says what it likes; what it says is checked before it is used.
+fn check(hello: &Hello) -> Result<(), String> {
+    if hello.version != PROTOCOL_VERSION {
+        return Err(format!("the library speaks protocol {}, this daemon {PROTOCOL_VERSION}", hello.version));
+    }
+    if let Some(name) = &hello.tenant {
+        parse_tenant(name).map_err(|reason| format!("GPUQUOTA_TENANT: {reason}; expected {TENANT_FORM}"))?;
+    }
+    if hello.devices.len() > DEVICES_MAX {
+        return Err(format!("{} devices are more than {DEVICES_MAX}", hello.devices.len()));
+    }
+    let percents = hello.devices.iter().filter_map(|device| device.compute).chain(hello.guarantee);
+    let legal = hello.weight.is_none_or(|weight| (1..=10_000).contains(&weight))
+        && percents.into_iter().all(|hundredths| Percent::from_hundredths(hundredths).is_some())
+        && hello.priority.as_deref().is_none_or(|word| parse_priority(word).is_ok())
+        && hello.devices.iter().all(|device| device.memory_bytes != Some(0));
+    if legal { Ok(()) } else { Err("the library sent a quota that is none".to_owned()) }
+}

@@ -1,0 +1,94 @@
+//! What `gpuquota run` asks for, checked.
+
+use super::{Ask, Registry, SharedDevice};
+use crate::devices::select;
+use crate::peer::{Peer, clean};
+use quota_core::settings::{PRIORITY_FORM, TENANT_FORM, parse_priority, parse_tenant};
+use quota_core::{MemorySize, Percent, Priority, units};
+use quota_wire::message::{Admit, PROTOCOL_VERSION};
+
+/// A job that wants a place.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Job {
+    pub(super) tenant: Option<String>,
+    pub(super) uid: u32,
+    pub(super) cgroup: String,
+    pub(super) command: String,
+    pub(super) devices: Vec<usize>,
+    pub(super) wish: Wish,
+}
+
+/// What a person asks for, of a job or of a change; the same on every device.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Wish {
+    pub(super) memory: Option<MemorySize>,
+    pub(super) compute: Option<Percent>,
+    pub(super) guarantee: Option<Percent>,
+    pub(super) weight: Option<u32>,
+    pub(super) priority: Option<Priority>,
+}
+
+impl Wish {
+    /// Checks the words of a message.
+    pub(super) fn read(
+        memory: Option<&str>,
+        compute: Option<u32>,
+        guarantee: Option<u32>,
+        weight: Option<u32>,
+        priority: Option<&str>,
+    ) -> Result<Self, String> {
+        let percent = |name: &str, hundredths: Option<u32>| match hundredths.map(Percent::from_hundredths) {
+            Some(None) => Err(format!("{name}: it is out of range; expected {}", units::PERCENT_FORM)),
+            other => Ok(other.flatten()),
+        };
+        let size = |text: &str| text.parse().map_err(|why| format!("memory: {text:?}: {why}; expected {}", units::SIZE_FORM));
+        let class = |word: &str| parse_priority(word).map_err(|why| format!("priority: {why}; expected {PRIORITY_FORM}"));
+        let wish = Self {
+            memory: memory.map(size).transpose()?,
+            compute: percent("compute", compute)?,
+            guarantee: percent("guarantee", guarantee)?,
+            weight,
+            priority: priority.map(class).transpose()?,
+        };
+        if weight.is_some_and(|weight| !(1..=10_000).contains(&weight)) {
+            return Err(format!("weight: it is out of range; expected {}", quota_core::settings::WEIGHT_FORM));
+        }
+        Ok(wish)
+    }
+
+    /// The same for one device.
+    pub(super) fn on(self, device: &SharedDevice) -> Ask {
+        Ask {
+            memory: self.memory.map(|size| size.on(device.total)),
+            compute: self.compute,
+            guarantee: self.guarantee,
+            weight: self.weight,
+            priority: self.priority,
+        }
+    }
+}
+
+impl Registry {
+    /// Checks what a client says.
+    pub(super) fn job(&self, peer: &Peer, admit: &Admit) -> Result<Job, String> {
+        if admit.version != PROTOCOL_VERSION {
+            return Err(format!("the command speaks protocol {}, this daemon {PROTOCOL_VERSION}", admit.version));
+        }
+        if let Some(name) = &admit.tenant {
+            parse_tenant(name).map_err(|reason| format!("tenant: {reason}; expected {TENANT_FORM}"))?;
+        }
+        let names: Vec<(&str, &str)> =
+            self.devices.iter().map(|device| (device.uuid_text.as_str(), device.name.as_str())).collect();
+        let devices = select(&names, admit.device.as_deref().unwrap_or("all")).map_err(|error| error.to_string())?;
+        let wish =
+            Wish::read(admit.memory.as_deref(), admit.compute, admit.guarantee, admit.weight, admit.priority.as_deref())?;
+        Ok(Job {
+            tenant: admit.tenant.clone(),
+            uid: peer.uid,
+            cgroup: peer.cgroup.clone(),
+            command: clean(&admit.command),
+            devices,
+            wish,
+        })
+    }
+}

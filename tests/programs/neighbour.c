@@ -1,0 +1,2 @@
+/* Found by plugin.c. */
+const char *neighbour_name(void) { return "neighbour"; }
