@@ -39,8 +39,9 @@ fn main() {
         writeln!(out, "    pub(crate) const {}: usize = {id};", symbol.name).expect("writing to a string");
     }
     out.push_str("}\n");
-    let path = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("entries.rs");
-    fs::write(path, out).expect("OUT_DIR is writable");
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    fs::write(folder.join("entries.rs"), out).expect("OUT_DIR is writable");
+    fs::write(folder.join("names.rs"), packed_names()).expect("OUT_DIR is writable");
     // The loader then answers `dlopen("libcuda.so.1")` with the shim itself. It must never be unloaded: programs keep its
     // addresses. And calls among its own functions must not be interposed by anybody.
     for argument in ["-soname,libcuda.so.1", "-z,nodelete", "-Bsymbolic"] {
@@ -139,6 +140,23 @@ fn trampoline(id: usize, symbol: &Symbol, out: &mut String) {
         symbol.name
     )
     .expect("writing to a string");
+}
+
+/// The names as one text with NULs, and where each starts (`src/names.rs`).
+fn packed_names() -> String {
+    let mut text = String::new();
+    let mut starts = vec![0];
+    for symbol in SYMBOLS {
+        text.push_str(symbol.name);
+        text.push_str("\\0");
+        starts.push(starts[starts.len() - 1] + symbol.name.len() + 1);
+    }
+    let cuda = SYMBOLS.iter().take_while(|symbol| symbol.library == Library::Cuda).count();
+    assert!(SYMBOLS[cuda..].iter().all(|symbol| symbol.library == Library::Nvml), "sorted names are sorted by library");
+    format!(
+        "const CUDA_COUNT: usize = {cuda};\nstatic NAMES: &[u8] = b\"{text}\";\nstatic STARTS: [u16; {}] = {starts:?};\n",
+        starts.len()
+    )
 }
 
 /// Builds `compat/glibc.c` together with libgcc's static unwinder (see there).

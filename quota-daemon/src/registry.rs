@@ -144,9 +144,9 @@ struct Tenant {
 struct Grant {
     /// What was granted, as it stands now.
     quota: Quota,
-    /// The memory that was admitted. What a process asks for binds it only below this: asking again for what
-    /// was admitted must not undo a quota that was raised since.
-    admitted: Option<Bytes>,
+    /// What was admitted. What a process asks for binds it only below this: asking again for what was
+    /// admitted must not undo a quota that was raised since.
+    admitted: Quota,
 }
 
 /// A process of a tenant.
@@ -231,8 +231,8 @@ impl Registry {
     /// The connection is closed. Ends a job and a wait at once; a process remains until it dies.
     pub fn closed(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
         self.waiting.retain(|waiting| waiting.connection != connection);
-        let job_of = self.tenants.iter_mut().find(|(_, tenant)| tenant.jobs.remove(&connection));
-        if let Some(tenant) = job_of.map(|(id, _)| *id) {
+        let job_of = self.tenants.iter_mut().find_map(|(id, tenant)| tenant.jobs.remove(&connection).then_some(*id));
+        if let Some(tenant) = job_of {
             self.forget_if_left(tenant, actions);
         }
         self.pump(actions);
@@ -306,7 +306,7 @@ impl Registry {
     fn grant(&mut self, id: TenantId, wants: &[(usize, Quota)]) {
         let tenant = self.tenants.get_mut(&id).expect("the caller has found or made it");
         for (device, quota) in wants {
-            tenant.grants[*device] = Some(Grant { quota: *quota, admitted: quota.memory_cap });
+            tenant.grants[*device] = Some(Grant { quota: *quota, admitted: *quota });
         }
     }
 }

@@ -1,1 +1,277 @@
-//! The shell.
+//! The shell around the registry: sockets, death notices, pages, one thread that sleeps when nothing happens.
+
+mod clients;
+mod listening;
+mod requests;
+
+use crate::devices::sampler::Sampler;
+use crate::devices::{DeviceSample, Inventory, Nvml};
+use crate::document::Document;
+use crate::log;
+use crate::pages::Pages;
+use crate::registry::{Action, ConnectionId, Overrides, Registry};
+use crate::signals::Signals;
+use clients::Client;
+use listening::Listening;
+use quota_core::settings::LogLevel;
+use rustix::event::{Timespec, epoll};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Connections at one time: a thousand processes, and those who ask about them.
+const CLIENTS_MAX: usize = 4096;
+/// How long a list waits for the driver before it is answered with what was known before.
+const SAMPLE_WAIT_MAX: Duration = Duration::from_millis(500);
+/// Events taken from the kernel at a time.
+const EVENTS_PER_ROUND: usize = 256;
+
+const TOKEN_EVERYBODY: u64 = 0;
+const TOKEN_ADMIN: u64 = 1;
+const TOKEN_SIGNALS: u64 = 2;
+const TOKEN_SAMPLE: u64 = 3;
+/// Connections are numbered from here, so that twice a number is never one of the tokens above.
+const CONNECTION_FIRST: u64 = 8;
+
+/// How the daemon is to run.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// Where to listen.
+    pub socket: PathBuf,
+    /// For one user: nobody else may connect.
+    pub user: bool,
+    /// Ends by itself when nobody has had a place for so long.
+    pub idle_exit: Option<Duration>,
+    /// What the command line says of the devices.
+    pub overrides: Overrides,
+    /// The document, and where it was read.
+    pub document: Document,
+    /// Read again on SIGHUP.
+    pub document_path: Option<PathBuf>,
+    /// The machine, when it is a simulated one.
+    pub simulated: Option<String>,
+}
+
+/// Why the daemon can't run. Each is one line for whoever started it.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The socket is taken.
+    #[error("another gpuquotad answers on {0}")]
+    AnotherAnswers(PathBuf),
+    /// The socket can't be made.
+    #[error("{0}: {1}")]
+    Socket(PathBuf, io::Error),
+    /// The document doesn't go with the devices.
+    #[error("{0}")]
+    Document(String),
+    /// The kernel refuses something the daemon can't do without.
+    #[error("the kernel refuses {0}: {1}")]
+    Kernel(&'static str, io::Error),
+}
+
+/// The daemon, listening.
+#[derive(Debug)]
+pub struct Server {
+    configuration: Configuration,
+    listening: Listening,
+    epoll: OwnedFd,
+    signals: Signals,
+    registry: Registry,
+    pages: Pages,
+    sampler: Sampler,
+    sample: Vec<DeviceSample>,
+    /// The driver has let a question go unanswered.
+    driver_hangs: bool,
+    /// Those who wait for a list, and until when.
+    lists: Vec<(ConnectionId, requests::List, Instant)>,
+    clients: HashMap<ConnectionId, Client>,
+    /// Death notices of members, by the connection on which they became members.
+    notices: HashMap<ConnectionId, OwnedFd>,
+    connections_made: u64,
+    accepting: bool,
+    started: Instant,
+    idle_since: Option<Instant>,
+    stopping: bool,
+}
+
+impl Server {
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// When the socket is taken, or something it needs can't be had.
+    pub fn start(configuration: Configuration, nvml: Nvml, inventory: &Inventory) -> Result<Self, ServeError> {
+        let registry =
+            Registry::new(inventory, &configuration.document, configuration.overrides).map_err(ServeError::Document)?;
+        let kernel = |what: &'static str| move |error: io::Error| ServeError::Kernel(what, error);
+        raise_descriptor_limit();
+        // Before any thread is made, so that all of them have the signals blocked.
+        let signals = Signals::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]).map_err(kernel("a signalfd"))?;
+        let listening = Listening::open(&configuration.socket, configuration.user)?;
+        let sampler = Sampler::start(nvml, inventory.devices.len()).map_err(kernel("a thread"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| kernel("an epoll")(error.into()))?;
+        let server = Self {
+            configuration,
+            listening,
+            epoll,
+            signals,
+            registry,
+            pages: Pages::default(),
+            sampler,
+            sample: vec![DeviceSample::default(); inventory.devices.len()],
+            driver_hangs: false,
+            lists: Vec::new(),
+            clients: HashMap::new(),
+            notices: HashMap::new(),
+            connections_made: CONNECTION_FIRST,
+            accepting: false,
+            started: Instant::now(),
+            idle_since: None,
+            stopping: false,
+        };
+        server.watch(&server.signals, TOKEN_SIGNALS).map_err(kernel("an epoll entry"))?;
+        server.watch(&server.sampler.ready(), TOKEN_SAMPLE).map_err(kernel("an epoll entry"))?;
+        Ok(server)
+    }
+
+    /// Serves until it is told to end.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn run(mut self) -> Result<(), ServeError> {
+        let mut events = Vec::with_capacity(EVENTS_PER_ROUND);
+        while !self.stopping {
+            self.resume_accepting();
+            let timeout = self.timeout();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(ServeError::Kernel("to wait", error.into())),
+            }
+            for event in events.drain(..) {
+                self.handle(event.data.u64(), event.flags);
+            }
+            self.pass_time();
+        }
+        log::line(LogLevel::Info, format_args!("ends; {} tenants were active", self.registry.active_tenants()));
+        Ok(())
+    }
+
+    fn handle(&mut self, token: u64, flags: epoll::EventFlags) {
+        match token {
+            TOKEN_EVERYBODY | TOKEN_ADMIN => self.accept_all(token == TOKEN_ADMIN),
+            TOKEN_SIGNALS => self.take_signals(),
+            TOKEN_SAMPLE => {
+                self.sample = self.sampler.take();
+                self.driver_hangs = false;
+                self.answer_lists(None);
+            }
+            // A connection has twice its number as token, its death notice one more.
+            token if token % 2 == 1 => self.buried(ConnectionId(token / 2)),
+            token => self.serve(ConnectionId(token / 2), flags),
+        }
+    }
+
+    fn take_signals(&mut self) {
+        while let Some(received) = self.signals.next() {
+            match &self.configuration.document_path {
+                Some(path) if received.number == libc::SIGHUP => {
+                    let path = path.clone();
+                    let mut actions = Vec::new();
+                    let applied = Document::load(&path)
+                        .map_err(|error| error.to_string())
+                        .and_then(|document| self.registry.apply(&document, &mut actions));
+                    if let Err(reason) = applied {
+                        let text = format!("{}: {reason}; the old document still holds", path.display());
+                        log::line(LogLevel::Error, format_args!("{text}"));
+                    }
+                    self.perform(actions);
+                }
+                _ => self.stopping = true,
+            }
+        }
+    }
+
+    /// What is due because time has passed.
+    fn pass_time(&mut self) {
+        let now = Instant::now();
+        let now_ms = self.now_ms();
+        if self.registry.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms) {
+            let mut actions = Vec::new();
+            self.registry.tick(now_ms, &mut actions);
+            self.perform(actions);
+        }
+        if self.lists.iter().any(|(_, _, deadline)| *deadline <= now) {
+            self.driver_hangs = true;
+            self.answer_lists(Some(now));
+        }
+        if !self.registry.is_idle() {
+            self.idle_since = None;
+        } else if let Some(idle_exit) = self.configuration.idle_exit {
+            let since = *self.idle_since.get_or_insert(now);
+            self.stopping |= now.duration_since(since) >= idle_exit;
+        }
+    }
+
+    /// How long to sleep when nothing happens; for ever, most of the time.
+    fn timeout(&self) -> Option<Timespec> {
+        let queue = self.registry.next_deadline_ms().map(|deadline_ms| self.started + Duration::from_millis(deadline_ms));
+        let lists = self.lists.iter().map(|(_, _, deadline)| *deadline).min();
+        let idle = self.idle_since.zip(self.configuration.idle_exit).map(|(since, idle_exit)| since + idle_exit);
+        let next = [queue, lists, idle].into_iter().flatten().min()?;
+        let left = next.saturating_duration_since(Instant::now());
+        // A millisecond more: to wake just before would be to wake for nothing.
+        let left = left + Duration::from_millis(1);
+        Some(Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() })
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// The process of a member is dead.
+    fn buried(&mut self, connection: ConnectionId) {
+        self.notices.remove(&connection);
+        // A child may still hold the dead process's end.
+        self.clients.remove(&connection);
+        let mut actions = Vec::new();
+        self.registry.died(connection, &mut actions);
+        self.perform(actions);
+    }
+
+    /// Carries out what the registry decided, in order.
+    fn perform(&mut self, actions: Vec<Action>) {
+        let mut left = VecDeque::from(actions);
+        while let Some(action) = left.pop_front() {
+            match action {
+                Action::Reply(connection, reply) => self.send(connection, reply),
+                Action::Welcome(welcome) => {
+                    if let Err(error) = self.welcome(&welcome) {
+                        let mut more = Vec::new();
+                        self.registry.died(welcome.connection, &mut more);
+                        let reason = format!("the daemon can't make the tenant's pages: {error}");
+                        more.push(Action::Reply(welcome.connection, quota_wire::message::Reply::Refused { reason }));
+                        left.extend(more);
+                    }
+                }
+                Action::Vacate(tenant, slot) => self.pages.vacate(tenant, slot),
+                Action::Publish(tenant) => self.pages.publish(tenant, &self.registry),
+                Action::Forget(tenant) => self.pages.forget(tenant),
+                Action::Note(text) => log::line(LogLevel::Info, format_args!("{text}")),
+            }
+        }
+    }
+
+    fn watch(&self, source: &impl AsFd, token: u64) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
+    }
+}
+
+/// Each member costs two descriptors, each tenant two.
+fn raise_descriptor_limit() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit) {
+        log::line(LogLevel::Warn, format_args!("the limit of open files can't be raised: {error}"));
+    }
+}

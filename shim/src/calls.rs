@@ -3,6 +3,7 @@
 #![allow(non_snake_case)]
 
 use crate::entry::id;
+use crate::names::Id;
 use crate::real;
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use driver_api::*;
@@ -12,7 +13,7 @@ type Called<T> = Result<T, CUresult>;
 /// Calls a function of the driver by name; `NOT_SUPPORTED` when the driver lacks it.
 macro_rules! call {
     ($name:ident($($argument:expr => $kind:ty),* $(,)?)) => {
-        match real::driver_address(SymbolId(id::$name)) {
+        match real::driver_address(Id(id::$name)) {
             None => CUresult::NOT_SUPPORTED,
             Some(address) => {
                 // SAFETY: the driver's function of this name has this signature (the list's `sig`).
@@ -109,12 +110,6 @@ pub(crate) fn is_capturing(stream: CUstream, per_thread: bool) -> bool {
         call!(cuStreamIsCapturing(stream => CUstream, &mut status => *mut c_int))
     };
     code.is_success() && status != 0
-}
-
-pub(crate) fn memory_free_bytes() -> Called<(u64, u64)> {
-    let (mut free, mut total) = (0usize, 0usize);
-    let code = call!(cuMemGetInfo_v2(&mut free => *mut usize, &mut total => *mut usize));
-    when_done(code, (free as u64, total as u64))
 }
 
 /// The pool from which a device's streams allocate.

@@ -7,11 +7,11 @@
 #![allow(unsafe_code)]
 
 use crate::entry::ENTRIES;
+use crate::names::Id;
 use crate::process::{self, Inside};
 use crate::{driver, elf, real};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
-use driver_api::SymbolId;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -114,7 +114,7 @@ fn is_listed(name: *const c_char) -> bool {
 }
 
 /// The entry point with this name. The first letters decide for nearly every name.
-fn listed(name: *const c_char) -> Option<(SymbolId, &'static CStr)> {
+fn listed(name: *const c_char) -> Option<(Id, &'static CStr)> {
     if name.is_null() {
         return None;
     }
@@ -124,7 +124,7 @@ fn listed(name: *const c_char) -> Option<(SymbolId, &'static CStr)> {
     if !bytes.starts_with(b"cu") && !bytes.starts_with(b"nvml") {
         return None;
     }
-    SymbolId::exported(name.to_str().ok()?).map(|id| (id, name))
+    Id::exported(bytes).map(|id| (id, name))
 }
 
 /// The answer for a name of the list; `None` means that libc's own answer is right.
@@ -153,19 +153,19 @@ fn judge_name(handle: *mut c_void, name: *const c_char, caller: *const c_void) -
 }
 
 /// Our entry point when the driver has the function, else NULL with the loader's error set, as without us.
-fn present(id: SymbolId, name: &CStr) -> *const c_void {
+fn present(id: Id, name: &CStr) -> *const c_void {
     if real::driver_address(id).is_some() {
         return ENTRIES[id.0].0;
     }
     // A failing look-up sets the error that programs ask `dlerror` for: in the driver, or in any library that lacks the name.
-    let driver = driver::open(id.get().library);
+    let driver = driver::open(id.library());
     let lacking = if driver.is_null() { driver::open_path(c"libc.so.6") } else { driver };
     next_dlsym(lacking, name).cast_const()
 }
 
-fn leads_to_driver(found: *const c_void, id: SymbolId) -> bool {
+fn leads_to_driver(found: *const c_void, id: Id) -> bool {
     real::driver_address(id) == Some(found)
-        || elf::objects().iter().any(|object| object.contains(found) && driver::is_driver(object, id.get().library))
+        || elf::objects().iter().any(|object| object.contains(found) && driver::is_driver(object, id.library()))
 }
 
 /// `RTLD_NEXT`: the first object behind the caller that has the name.
@@ -173,14 +173,14 @@ fn leads_to_driver(found: *const c_void, id: SymbolId) -> bool {
 /// The loader can't answer for us, since it would take us for the caller. Nor is the driver in its scope,
 /// because our own name keeps it from being loaded there; an interposer behind us, which wraps the same
 /// function and looks for the one it wraps, must find it all the same.
-fn judge_next(id: SymbolId, name: &CStr, caller: *const c_void) -> Option<*const c_void> {
+fn judge_next(id: Id, name: &CStr, caller: *const c_void) -> Option<*const c_void> {
     let objects = elf::objects();
     let at = objects.iter().position(|object| object.contains(caller))?;
     let wraps = objects[at].lookup(name).is_some();
     let behind_us = objects[..at].iter().any(driver::is_self);
     match objects[at + 1..].iter().find(|object| object.lookup(name).is_some()) {
         Some(object) if driver::is_self(object) => Some(present(id, name)),
-        Some(object) if !driver::is_driver(object, id.get().library) => None,
+        Some(object) if !driver::is_driver(object, id.library()) => None,
         _ if wraps && behind_us => real::driver_address(id),
         Some(_) => Some(present(id, name)),
         None => None,

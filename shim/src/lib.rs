@@ -22,6 +22,7 @@ mod ld_cache;
 mod ledger_file;
 mod live;
 mod log;
+mod names;
 mod pools;
 mod process;
 mod real;

@@ -5,15 +5,12 @@
 //! then goes on to the function asked for. Loading may run in several threads at once: all store the same.
 #![allow(unsafe_code)]
 
+use crate::names::{COUNT, Id};
 use crate::process::Inside;
 use crate::{dlsym, driver, elf};
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use driver_api::{CUresult, Library, RESOLVER, SYMBOLS, SymbolId};
-use std::ffi::CString;
-
-/// Number of entry points.
-pub(crate) const COUNT: usize = SYMBOLS.len();
+use driver_api::{CUresult, Library};
 
 /// Where a call goes; read by the trampolines.
 pub(crate) static NEXT: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(lazy as *mut c_void) }; COUNT];
@@ -28,21 +25,17 @@ pub(crate) fn address(id: usize) -> *const c_void {
 }
 
 /// The driver's own function, when the driver has it.
-pub(crate) fn driver_address(id: SymbolId) -> Option<*const c_void> {
+pub(crate) fn driver_address(id: Id) -> Option<*const c_void> {
     load();
     let address = DRIVER[id.0].load(Ordering::Relaxed);
     (!address.is_null()).then_some(address.cast_const())
 }
 
 /// The entry point whose driver function lies at `address`, which the driver gave for `base`.
-pub(crate) fn entry_of(address: *const c_void, base: &str) -> Option<SymbolId> {
-    let is_there = |id: &SymbolId| DRIVER[id.0].load(Ordering::Relaxed).cast_const() == address;
-    let rows = &RESOLVER[RESOLVER.partition_point(|row| row.base < base)..];
+pub(crate) fn entry_of(address: *const c_void, base: &CStr) -> Option<Id> {
+    let is_there = |id: &Id| DRIVER[id.0].load(Ordering::Relaxed).cast_const() == address;
     // Two symbols may share one address in a driver, so the name that was asked for comes first.
-    rows.iter().take_while(|row| row.base == base).map(|row| row.symbol).find(is_there).or_else(|| {
-        let cuda = (0..COUNT).filter(|id| SYMBOLS[*id].library == Library::Cuda).map(SymbolId);
-        cuda.into_iter().find(|id| is_there(id))
-    })
+    Id::with_base(base.to_bytes()).find(is_there).or_else(|| Id::all(Library::Cuda).find(is_there))
 }
 
 /// True when the addresses are known.
@@ -60,17 +53,16 @@ pub(crate) fn load() {
     let between = preloaded_after_us(&objects);
     for library in [Library::Cuda, Library::Nvml] {
         let handle = driver::open(library);
-        for (index, symbol) in SYMBOLS.iter().enumerate().filter(|(_, symbol)| symbol.library == library) {
-            let name = CString::new(symbol.name).expect("the list's names hold no NUL");
-            let own = if handle.is_null() { core::ptr::null_mut() } else { dlsym::next_dlsym(handle, &name) };
-            DRIVER[index].store(own, Ordering::Relaxed);
-            let interposed = between.iter().find_map(|object| object.lookup(&name));
+        for id in Id::all(library) {
+            let own = if handle.is_null() { core::ptr::null_mut() } else { dlsym::next_dlsym(handle, id.name()) };
+            DRIVER[id.0].store(own, Ordering::Relaxed);
+            let interposed = between.iter().find_map(|object| object.lookup(id.name()));
             let next = match (interposed, own.is_null()) {
                 (Some(address), _) => address.cast_mut(),
                 (None, false) => own,
-                (None, true) => stand_in(library, symbol.name, handle.is_null()),
+                (None, true) => stand_in(library, id.name(), handle.is_null()),
             };
-            NEXT[index].store(next, Ordering::Relaxed);
+            NEXT[id.0].store(next, Ordering::Relaxed);
         }
     }
     // Pairs with the Acquire above: who sees the flag sees the addresses.
@@ -93,9 +85,9 @@ fn preloaded_after_us(objects: &[elf::Object]) -> Vec<elf::Object> {
 }
 
 /// What answers where the driver has nothing.
-fn stand_in(library: Library, name: &str, no_library: bool) -> *mut c_void {
+fn stand_in(library: Library, name: &CStr, no_library: bool) -> *mut c_void {
     match (library, no_library) {
-        (Library::Nvml, _) if name == "nvmlErrorString" => nvml_text as *mut c_void,
+        (Library::Nvml, _) if name == c"nvmlErrorString" => nvml_text as *mut c_void,
         (Library::Cuda, true) => no_driver as *mut c_void,
         (Library::Cuda, false) => not_supported as *mut c_void,
         (Library::Nvml, true) => no_nvml as *mut c_void,

@@ -295,3 +295,47 @@ layouts! {
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC { r#type: c_int, handle: [u64; 2], size: u64, flags: c_uint, reserved: [c_uint; 16] }
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: u64, size: u64, flags: c_uint, reserved: [c_uint; 16] }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes as a C compiler tells them of the headers of CUDA 13.5.
+    #[test]
+    fn layouts_have_the_sizes_of_the_headers() {
+        let sizes = [
+            (size_of::<CUgraphEdgeData>(), 8),
+            (size_of::<CUDA_KERNEL_NODE_PARAMS_v1>(), 56),
+            (size_of::<CUDA_KERNEL_NODE_PARAMS>(), 72),
+            (size_of::<CUDA_MEMCPY_NODE_PARAMS>(), 216),
+            (size_of::<CUDA_MEMSET_NODE_PARAMS>(), 40),
+            (size_of::<CUDA_MEMSET_NODE_PARAMS_v2>(), 48),
+            (size_of::<CUDA_HOST_NODE_PARAMS>(), 16),
+            (size_of::<CUDA_HOST_NODE_PARAMS_v2>(), 32),
+            (size_of::<CUDA_CHILD_GRAPH_NODE_PARAMS>(), 16),
+            (size_of::<CUDA_EVENT_RECORD_NODE_PARAMS>(), 16),
+            (size_of::<CUDA_EVENT_WAIT_NODE_PARAMS>(), 8),
+            (size_of::<CUDA_MEM_ALLOC_NODE_PARAMS>(), 120),
+            (size_of::<CUDA_MEM_FREE_NODE_PARAMS>(), 8),
+            (size_of::<CUDA_BATCH_MEM_OP_NODE_PARAMS>(), 32),
+            (size_of::<CUgraphNodeParams>(), 256),
+            (size_of::<CUDA_GRAPH_INSTANTIATE_PARAMS>(), 32),
+            (size_of::<CUgraphExecUpdateResultInfo>(), 24),
+            (size_of::<CUstreamBatchMemOpParams>(), 48),
+            (size_of::<CUlaunchAttributeValue>(), 64),
+            (size_of::<CUlaunchAttribute>(), 72),
+            (size_of::<CUDA_LAUNCH_PARAMS>(), 56),
+            (size_of::<CUDA_RESOURCE_DESC>(), 144),
+            (size_of::<CUDA_TEXTURE_DESC>(), 104),
+            (size_of::<CUDA_RESOURCE_VIEW_DESC>(), 112),
+            (size_of::<CUdevSmResource>(), 20),
+            (size_of::<CUdevResource>(), 144),
+        ];
+        for (at, (ours, theirs)) in sizes.into_iter().enumerate() {
+            assert_eq!(ours, theirs, "row {at}");
+        }
+        assert_eq!(core::mem::offset_of!(CUdevResource, sm), 96);
+        assert_eq!(core::mem::offset_of!(CUgraphNodeParams, words), 16);
+        assert_eq!(core::mem::offset_of!(CUDA_RESOURCE_DESC, flags), 136);
+    }
+}

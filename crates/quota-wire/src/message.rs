@@ -27,6 +27,11 @@ pub enum Request {
     Processes,
     /// All devices. Answered by [`Reply::Devices`].
     Devices,
+    /// Whether a tenant has a place here. Answered by [`Reply::Done`] or [`Reply::Refused`].
+    Find {
+        /// Its name.
+        tenant: String,
+    },
     /// Changes a tenant's quota while it runs (admin). Answered by [`Reply::Done`] or [`Reply::Refused`].
     Set(Change),
     /// Withholds the tenant's compute (admin).

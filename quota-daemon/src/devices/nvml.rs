@@ -238,7 +238,7 @@ impl Nvml {
     }
 
     /// A call that fills a buffer with a C string.
-    fn text<'a, F>(
+    fn text<'a, F: 'a>(
         &'a self,
         name: &'static str,
         call: impl FnOnce(Result<Symbol<'a, F>, NvmlError>, *mut c_char, c_uint) -> Result<c_int, NvmlError>,

@@ -40,7 +40,7 @@ impl Sampler {
 
     /// Readable when a sample has come in.
     pub fn ready(&self) -> BorrowedFd<'_> {
-        self.ready.as_fd().as_fd()
+        (*self.ready).as_fd()
     }
 
     /// The newest sample; takes note that it was seen.

@@ -24,28 +24,27 @@ pub(super) fn without_effect(raw: &RawDocument) -> Vec<String> {
 pub(super) fn parse(text: &str) -> Result<RawDocument, DocumentError> {
     serde_saphyr::from_str(text).map_err(|error| {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
-        // The library shows the place in the text below the first line; one line is enough for us.
-        let message = error.without_snippet().to_string();
-        let message = message.lines().next().unwrap_or("it can't be read");
-        DocumentError::Text { line, column, message: hint(plain(message)) }
+        DocumentError::Text { line, column, message: message(error.without_snippet()) }
     })
 }
 
-/// Without the library's own words for where.
-fn plain(message: &str) -> &str {
-    let message = message.strip_prefix("error: ").unwrap_or(message);
-    message.rsplit_once(" at line ").map_or(message, |(message, _)| message)
+/// One line for an error. The library shows the place in the text below its own.
+fn message(error: &serde_saphyr::Error) -> String {
+    if let serde_saphyr::Error::SerdeUnknownField { field, expected, .. } = error {
+        return match near(field, expected) {
+            Some(word) => format!("unknown key `{field}`; did you mean `{word}`?"),
+            None => format!("unknown key `{field}`; the keys here are {}", expected.join(", ")),
+        };
+    }
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or("it can't be read");
+    line.rsplit_once(" at line ").map_or(line, |(message, _)| message).to_owned()
 }
 
-/// Adds what was probably meant to a message about an unknown word.
-fn hint(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let (Some(unknown), true) = (quoted.next(), message.contains("unknown")) else { return message.to_owned() };
-    let near = quoted.map(|word| (strsim::damerau_levenshtein(unknown, word), word)).min();
-    match near {
-        Some((distance, word)) if distance <= 1 + word.len() / 4 => format!("{message}; did you mean `{word}`?"),
-        _ => message.to_owned(),
-    }
+/// What was probably meant.
+fn near<'a>(unknown: &str, known: &[&'a str]) -> Option<&'a str> {
+    let distance = |word: &&&str| strsim::damerau_levenshtein(unknown, word);
+    known.iter().min_by_key(distance).filter(|word| distance(word) <= 1 + word.len() / 4).copied()
 }
 
 #[derive(serde::Deserialize)]

@@ -10,6 +10,14 @@ use quota_wire::message::Change;
 use quota_wire::page::Quota;
 
 impl Registry {
+    /// Says that a tenant has a place here.
+    ///
+    /// # Errors
+    /// One line with those that have, when it has none.
+    pub fn find(&self, name: &str) -> Result<String, String> {
+        self.tenant_named(name).map(|_| format!("tenant {name} has a place")).ok_or_else(|| self.no_such_tenant(name))
+    }
+
     /// Changes a tenant's quota on all its devices, or on none.
     ///
     /// # Errors

@@ -156,12 +156,16 @@ impl Registry {
 fn binding(tenant: &Tenant, asks: &[(usize, Ask)]) -> Vec<(usize, Option<Bytes>, Option<Percent>)> {
     let bind = |(index, ask): &(usize, Ask)| {
         let grant = tenant.grants[*index]?;
-        let below = |asked: Bytes, cap: Option<Bytes>| cap.is_none_or(|cap| asked < cap);
-        let memory = ask.memory.filter(|asked| below(*asked, grant.quota.memory_cap) && below(*asked, grant.admitted));
-        let compute = ask.compute.filter(|asked| grant.quota.compute_cap.is_none_or(|cap| *asked < cap));
+        let memory = below(ask.memory, grant.quota.memory_cap, grant.admitted.memory_cap);
+        let compute = below(ask.compute, grant.quota.compute_cap, grant.admitted.compute_cap);
         (memory.is_some() || compute.is_some()).then_some((*index, memory, compute))
     };
     asks.iter().filter_map(bind).collect()
+}
+
+/// What is asked for, when it is below both caps.
+fn below<T: Copy + Ord>(asked: Option<T>, cap: Option<T>, admitted: Option<T>) -> Option<T> {
+    asked.filter(|asked| [cap, admitted].into_iter().flatten().all(|cap| *asked < cap))
 }
 
 fn says_something(asks: &[(usize, Ask)]) -> bool {

@@ -1,10 +1,9 @@
 //! One view: total is the quota (never above the device), free what both quota and device leave.
 #![allow(non_snake_case)]
 
-use super::{Answer, Refusal};
+use super::Answer;
 use crate::account::{self, Account};
 use crate::args::{Out, Raw};
-use crate::calls;
 use crate::entry::Next;
 use driver_api::CUdevice;
 use quota_core::Bytes;
@@ -24,41 +23,30 @@ pub(crate) fn view(account: Option<Account>, device_free: u64) -> Option<View> {
     Some(View { total: total.0, free })
 }
 
-/// Where a quota should be and can't be had, nothing may be taken, so nothing is free.
-fn account_or_nothing(found: Result<Option<Account>, Refusal>) -> Result<Option<Account>, ()> {
-    found.map_err(|_| ())
-}
-
 pub(crate) fn cuMemGetInfo_v2(next: Next<'_>, free: Raw<usize>, total: Raw<usize>) -> Answer {
-    memory_info(next, |device_free, device_total, view| {
-        let (shown_free, shown_total) = view.map_or((device_free, device_total), |view| (view.free, view.total));
-        put(free.out(), shown_free as usize);
-        put(total.out(), shown_total as usize);
-    })
+    next.call()?;
+    show(free.out(), total.out(), |bytes: usize| bytes as u64, |bytes| bytes as usize);
+    Ok(())
 }
 
 pub(crate) fn cuMemGetInfo(next: Next<'_>, free: Raw<u32>, total: Raw<u32>) -> Answer {
-    let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-    memory_info(next, |device_free, device_total, view| {
-        let (shown_free, shown_total) = view.map_or((device_free, device_total), |view| (view.free, view.total));
-        put(free.out(), narrow(shown_free));
-        put(total.out(), narrow(shown_total));
-    })
+    next.call()?;
+    show(free.out(), total.out(), u64::from, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+    Ok(())
 }
 
-/// Null outputs are legal (OptiX passes them), so the driver's own call decides on success and ours on the numbers.
-fn memory_info(next: Next<'_>, show: impl Fn(u64, u64, Option<View>)) -> Answer {
-    next.call()?;
-    let account = account_or_nothing(account::of_current_device());
-    if let Ok(None) = account {
-        return Ok(());
+/// Replaces the driver's numbers. Null outputs are legal (OptiX passes them), and each is shown by itself.
+fn show<T: Copy>(free: Option<Out<T>>, total: Option<Out<T>>, wide: impl Fn(T) -> u64, narrow: impl Fn(u64) -> T) {
+    let device_free = free.map_or(0, |free| wide(free.get()));
+    match account::of_current_device() {
+        Ok(account) => {
+            let Some(view) = view(account, device_free) else { return };
+            put(free, narrow(view.free));
+            put(total, narrow(view.total));
+        }
+        // Where a quota should be and can't be had, nothing may be taken, so nothing is free.
+        Err(_) => put(free, narrow(0)),
     }
-    let (device_free, device_total) = calls::memory_free_bytes()?;
-    match account {
-        Ok(account) => show(device_free, device_total, view(account, device_free)),
-        Err(()) => show(device_free, device_total, Some(View { total: device_total, free: 0 })),
-    }
-    Ok(())
 }
 
 pub(crate) fn cuDeviceTotalMem_v2(next: Next<'_>, bytes: Out<usize>, dev: CUdevice) -> Answer {

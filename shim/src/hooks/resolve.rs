@@ -40,7 +40,7 @@ fn swap(symbol: &Name<'_>, pfn: Out<*mut c_void>) {
     if found.is_null() {
         return;
     }
-    if let Some(id) = real::entry_of(found, symbol.0.to_str().unwrap_or("")) {
+    if let Some(id) = real::entry_of(found, symbol.0) {
         pfn.set(ENTRIES[id.0].0.cast_mut());
     }
 }

@@ -6,11 +6,12 @@ use crate::entry::Call;
 use crate::graph::Payload;
 use crate::registry::Registry;
 use crate::state;
-use crate::stream::{ContextStreams, DeviceQueue, Mark, Stream, belongs, now_ns, resolve};
+use crate::stream::callbacks::forbid_inside;
+use crate::stream::{ContextStreams, DeviceQueue, End, Mark, Stream, belongs, now_ns, resolve};
 use core::ffi::c_uint;
 use driver_api::{CUevent, CUresult, CUstream};
 use parking_lot::Mutex;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 const DISABLE_TIMING: c_uint = 2;
 const INTERPROCESS: c_uint = 4;
@@ -33,7 +34,7 @@ enum State {
     #[default]
     Never,
     /// Points in streams; one unless a whole context was recorded.
-    Recorded { marks: Vec<Mark>, at_ns: u64, end_ns: Arc<OnceLock<u64>> },
+    Recorded { marks: Vec<(Mark, End)>, at_ns: u64 },
     /// A place in a graph that is being captured.
     Captured(Tips),
 }
@@ -46,13 +47,16 @@ impl Event {
     }
 
     fn set(&self, marks: Vec<Mark>) {
-        let end_ns = Arc::new(OnceLock::new());
-        if let [mark] = marks.as_slice()
-            && self.flags & DISABLE_TIMING == 0
-        {
-            mark.watch(&end_ns);
-        }
-        *self.state.lock() = State::Recorded { marks, at_ns: now_ns(), end_ns };
+        let is_timed = self.flags & DISABLE_TIMING == 0;
+        let end = |mark: &Mark| if is_timed { mark.watch() } else { End::Before };
+        let marks = marks.into_iter().map(|mark| {
+            let end = end(&mark);
+            (mark, end)
+        });
+        let state = State::Recorded { marks: marks.collect(), at_ns: now_ns() };
+        let before = std::mem::replace(&mut *self.state.lock(), state);
+        // What the event held may end here, which is not for the lock.
+        drop(before);
     }
 
     /// Makes `stream` wait for what the event was last recorded as.
@@ -60,7 +64,7 @@ impl Event {
         let state = self.state.lock().clone();
         if let State::Recorded { marks, .. } = state {
             stream.begin();
-            marks.iter().for_each(|mark| stream.follow(mark));
+            marks.iter().for_each(|(mark, _)| stream.follow(mark));
         }
     }
 
@@ -72,11 +76,17 @@ impl Event {
         match &*self.state.lock() {
             State::Never => Err(CUresult::INVALID_HANDLE),
             State::Captured(_) => Err(CUresult::CAPTURED_EVENT),
-            State::Recorded { marks, .. } if !marks.iter().all(Mark::is_done) => Err(CUresult::NOT_READY),
+            State::Recorded { marks, .. } if !all_done(marks) => Err(CUresult::NOT_READY),
             // An event of a stream that was idle is passed when it is recorded.
-            State::Recorded { at_ns, end_ns, .. } => Ok(end_ns.get().map_or(*at_ns, |end| (*end).max(*at_ns))),
+            State::Recorded { marks, at_ns } => {
+                Ok(marks.iter().filter_map(|(_, end)| end.time_ns()).fold(*at_ns, u64::max))
+            }
         }
     }
+}
+
+fn all_done(marks: &[(Mark, End)]) -> bool {
+    marks.iter().all(|(mark, _)| mark.is_done())
 }
 
 /// Ends the events of a context that is destroyed.
@@ -172,7 +182,7 @@ pub(crate) fn cuEventQuery(_: &Call, event: CUevent) -> Answer {
         state => {
             capture::forbid_unsafe_call()?;
             match state {
-                State::Recorded { marks, .. } if !marks.iter().all(Mark::is_done) => Err(CUresult::NOT_READY),
+                State::Recorded { marks, .. } if !all_done(&marks) => Err(CUresult::NOT_READY),
                 _ => Ok(()),
             }
         }
@@ -180,6 +190,7 @@ pub(crate) fn cuEventQuery(_: &Call, event: CUevent) -> Answer {
 }
 
 pub(crate) fn cuEventSynchronize(_: &Call, event: CUevent) -> Answer {
+    forbid_inside()?;
     let event = EVENTS.get(event)?;
     let state = event.state.lock().clone();
     match state {
@@ -187,7 +198,7 @@ pub(crate) fn cuEventSynchronize(_: &Call, event: CUevent) -> Answer {
         State::Never => capture::forbid_unsafe_call()?,
         State::Recorded { marks, .. } => {
             capture::forbid_unsafe_call()?;
-            marks.iter().for_each(Mark::wait);
+            marks.iter().for_each(|(mark, _)| mark.wait());
             crate::pool::synchronised(event.queue.device);
         }
     }

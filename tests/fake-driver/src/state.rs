@@ -96,18 +96,23 @@ impl Driver {
         self.contexts.read().values().cloned().collect()
     }
 
-    /// Makes a context known by its handle.
+    /// Makes a context known by its handle. Under the lock, so that the machine hears of it in the order
+    /// in which it happens.
     pub(crate) fn add_context(&self, context: &Arc<Context>) {
-        self.contexts.write().insert(context.handle(), Arc::clone(context));
-        if context.device.contexts.fetch_add(1, Ordering::AcqRel) == 0 {
+        let mut contexts = self.contexts.write();
+        contexts.insert(context.handle(), Arc::clone(context));
+        if context.device.contexts.fetch_add(1, Ordering::Relaxed) == 0 {
             self.machine.set_context(context.device.physical, true);
         }
     }
 
-    /// Forgets a context.
+    /// Forgets a context; its handle may be that of a new primary context already, which stays.
     pub(crate) fn remove_context(&self, context: &Context) {
-        let removed = self.contexts.write().remove(&context.handle());
-        if removed.is_some() && context.device.contexts.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let mut contexts = self.contexts.write();
+        if contexts.get(&context.handle()).is_some_and(|known| known.id == context.id) {
+            contexts.remove(&context.handle());
+        }
+        if context.device.contexts.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.machine.set_context(context.device.physical, false);
         }
     }
@@ -131,12 +136,17 @@ impl Device {
 
     /// Charges bytes to the device, or says that they don't fit.
     pub(crate) fn take(&self, bytes: u64) -> Answer {
+        if bytes == 0 {
+            return Ok(());
+        }
         driver().machine.take(self.physical, bytes).map_err(|_| CUresult::OUT_OF_MEMORY)
     }
 
     /// Gives bytes back.
     pub(crate) fn give(&self, bytes: u64) {
-        driver().machine.give(self.physical, bytes);
+        if bytes > 0 {
+            driver().machine.give(self.physical, bytes);
+        }
     }
 }
 

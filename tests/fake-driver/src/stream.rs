@@ -333,11 +333,33 @@ impl Mark {
         queue.wait(number);
     }
 
-    /// Sets `end_ns` to the time at which the stream passes it.
-    pub(crate) fn watch(&self, end_ns: &Arc<OnceLock<u64>>) {
+    /// Keeps the time at which the stream passes it, which has to be asked for before that.
+    pub(crate) fn watch(&self) -> End {
         match self {
-            Self::At(queue, number) => queue.watch(*number, end_ns),
-            Self::Later(later) => later.watch(end_ns),
+            Self::At(queue, number) => queue.watch(*number).map_or(End::Before, End::OfWork),
+            Self::Later(later) => End::OfPoint(Arc::clone(later)),
+        }
+    }
+}
+
+/// When a stream passes a point.
+#[derive(Clone)]
+pub(crate) enum End {
+    /// Before the question.
+    Before,
+    /// When that piece of work ends.
+    OfWork(Arc<OnceLock<u64>>),
+    /// When that point is reached.
+    OfPoint(Arc<Later>),
+}
+
+impl End {
+    /// The time, once the point is passed; `None` also when it was passed before the question.
+    pub(crate) fn time_ns(&self) -> Option<u64> {
+        match self {
+            Self::Before => None,
+            Self::OfWork(end_ns) => end_ns.get().copied(),
+            Self::OfPoint(later) => later.end_ns(),
         }
     }
 }
@@ -349,6 +371,7 @@ pub(crate) fn resolve(call: &Call, handle: CUstream) -> Answer<Arc<Stream>> {
 
 /// The same, without taking a reference: for the launch path. `use_stream` resolves no stream itself.
 pub(crate) fn with<R>(call: &Call, handle: CUstream, use_stream: impl FnOnce(&Arc<Stream>) -> R) -> Answer<R> {
+    callbacks::forbid_inside()?;
     match handle.addr() {
         0 | LEGACY if !(call.per_thread && handle.is_null()) => {
             state::with_current(|context| Ok(use_stream(&context.streams.legacy)))

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// Below this, a sleep would end later than asked by about as much as it is long.
-const TOO_SHORT_TO_SLEEP_NS: u64 = 20_000;
+/// By how much a sleep may end late on a machine that is not overloaded; so much is waited for awake.
+const SLEEP_LATENESS_NS: u64 = 40_000;
 
 /// Now, in nanoseconds.
 pub fn now_ns() -> u64 {
@@ -14,16 +14,22 @@ pub fn now_ns() -> u64 {
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// Sleeps until a moment, some microseconds more at most; a signal ends it early.
+/// Sleeps until a moment, and no longer than some microseconds more; a signal ends it early.
+///
+/// The last bit is spun: giving the processor away instead costs milliseconds where others want it.
 pub(crate) fn sleep_until(at_ns: u64) {
     let left = at_ns.saturating_sub(now_ns());
-    if left < TOO_SHORT_TO_SLEEP_NS {
-        while now_ns() < at_ns {
-            std::thread::yield_now();
-        }
+    if left > SLEEP_LATENESS_NS && !sleep(left - SLEEP_LATENESS_NS) {
         return;
     }
-    let duration = Duration::from_nanos(left);
+    while now_ns() < at_ns {
+        core::hint::spin_loop();
+    }
+}
+
+/// False if a signal ended it.
+fn sleep(duration_ns: u64) -> bool {
+    let duration = Duration::from_nanos(duration_ns);
     let wanted = libc::timespec {
         tv_sec: duration.as_secs().try_into().unwrap_or(libc::time_t::MAX),
         tv_nsec: duration.subsec_nanos().into(),
@@ -31,8 +37,9 @@ pub(crate) fn sleep_until(at_ns: u64) {
     let before = timer_slack();
     set_timer_slack(1);
     // SAFETY: the kernel reads the structure; there is no second one to fill.
-    unsafe { libc::nanosleep(&raw const wanted, core::ptr::null_mut()) };
+    let outcome = unsafe { libc::nanosleep(&raw const wanted, core::ptr::null_mut()) };
     set_timer_slack(before);
+    outcome == 0
 }
 
 /// How late the kernel may end the thread's sleeps; by default some fifty microseconds.

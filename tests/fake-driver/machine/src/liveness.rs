@@ -19,22 +19,22 @@ const OPENING: u64 = 0;
 /// Opening takes microseconds, so more means a stopped process.
 const OPENING_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Marks the calling process as alive in `slot`; false if another process is.
-pub(crate) fn mark(file: BorrowedFd<'_>, slot: usize) -> io::Result<bool> {
-    set(file, libc::F_SETLK, libc::F_WRLCK, OPENING + 1 + slot as u64)
+/// Marks the calling process as alive in `entry`; false if another process is.
+pub(crate) fn mark(file: BorrowedFd<'_>, entry: usize) -> io::Result<bool> {
+    set(file, libc::F_SETLK, libc::F_WRLCK, OPENING + 1 + entry as u64)
 }
 
 /// Takes the mark away.
-pub(crate) fn unmark(file: BorrowedFd<'_>, slot: usize) -> io::Result<()> {
-    set(file, libc::F_SETLK, libc::F_UNLCK, OPENING + 1 + slot as u64).map(drop)
+pub(crate) fn unmark(file: BorrowedFd<'_>, entry: usize) -> io::Result<()> {
+    set(file, libc::F_SETLK, libc::F_UNLCK, OPENING + 1 + entry as u64).map(drop)
 }
 
-/// The process that lives in `slot`, as the caller's PID namespace numbers it; 0 for one outside of it.
-pub(crate) fn owner(file: BorrowedFd<'_>, slot: usize) -> io::Result<Option<u32>> {
-    ask(file, OPENING + 1 + slot as u64, 1)
+/// The process that lives in `entry`, as the caller's PID namespace numbers it; 0 for one outside of it.
+pub(crate) fn owner(file: BorrowedFd<'_>, entry: usize) -> io::Result<Option<u32>> {
+    ask(file, OPENING + 1 + entry as u64, 1)
 }
 
-/// True when any process lives in any slot.
+/// True when any process lives in any entry.
 pub(crate) fn is_anyone_alive(file: BorrowedFd<'_>) -> io::Result<bool> {
     ask(file, OPENING + 1, 0).map(|owner| owner.is_some())
 }

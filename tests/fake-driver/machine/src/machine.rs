@@ -36,7 +36,9 @@ pub enum MachineError {
         source: std::io::Error,
     },
     /// The file is not, or no longer, the state of a machine.
-    #[error("{path:?} is no state of a simulated machine: {why}; remove it, or name another file with FAKE_CUDA_STATE")]
+    #[error(
+        "{path:?} is no state of a simulated machine: {why}; name another file with FAKE_CUDA_STATE, or remove this one if nothing needs it"
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -325,7 +327,7 @@ impl Machine {
     }
 
     /// When a piece of work was done, on the clock of [`now_ns`]; `None` while it isn't, or when its context
-    /// is gone. For one followed by hundreds of idle gaps or turns since, the latest that it can have been.
+    /// is gone. For one followed by more than a thousand idle gaps or turns since, the latest that it can have been.
     pub fn done_at_ns(&self, slot: &ContextSlot, ticket: Ticket) -> Option<u64> {
         let mut locked = self.lock();
         let time = locked.time(slot.device, now_ns());

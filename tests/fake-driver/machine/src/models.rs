@@ -102,7 +102,8 @@ macro_rules! model {
     };
 }
 
-/// Every model. The reserved part is the difference between the totals that NVML and CUDA report.
+/// Every model. The reserved part stands for the difference between the totals that NVML and CUDA report; it
+/// varies with the driver's version, so its size is right in magnitude only.
 #[rustfmt::skip]
 pub static MODELS: &[Model] = &[
     model!("a100-80gb", "NVIDIA A100-SXM4-80GB", memory: 81920 / 869, sms: 108 x 64, capability: (8, 0),

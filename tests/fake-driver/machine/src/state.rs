@@ -19,7 +19,7 @@ use std::cell::UnsafeCell;
 pub(crate) const PROCESSES_MAX: usize = 2048;
 
 /// Raised with every change to the structures here and in `time`.
-pub(crate) const LAYOUT_VERSION: u32 = 1;
+pub(crate) const LAYOUT_VERSION: u32 = 2;
 
 /// What a process holds of one device.
 #[derive(Clone, Copy, Default)]
@@ -155,6 +155,9 @@ impl MachineFile {
     /// # Errors
     /// When all are taken, or the kernel refuses the record lock.
     pub(crate) fn claim(&self, locked: &mut Locked<'_>) -> Result<Claim, MachineError> {
+        if !self.is_intact() {
+            return Err(self.damaged("the program closed the descriptor through which it used it"));
+        }
         let entry = locked.body.free_entry().ok_or_else(|| self.full())?;
         // Nobody else can be alive in a free entry: an entry is given back before its mark.
         if !liveness::mark(self.descriptor(), entry).map_err(|error| self.io(error))? {

@@ -93,12 +93,10 @@ pub(crate) fn begin() -> Answer {
     Ok(())
 }
 
-/// Counts a user less.
-pub(crate) fn end() -> Answer {
+/// Counts a user less. One too many is no error: the real library of driver 535 says so, its header not.
+pub(crate) fn end() {
     let _changing = CHANGING.lock();
-    let users = USERS.load(Ordering::Relaxed).checked_sub(1).ok_or(Code::UNINITIALIZED)?;
-    USERS.store(users, Ordering::Release);
-    Ok(())
+    USERS.store(USERS.load(Ordering::Relaxed).saturating_sub(1), Ordering::Release);
 }
 
 /// Runs the body of a call that has one.
@@ -128,7 +126,8 @@ pub(crate) fn unmodelled(entry: &Entry) -> c_int {
     enter(entry, &[("unmodelled", 1)], || Err(Code::NOT_SUPPORTED))
 }
 
-/// `nvmlErrorString`: the words of NVML's header, with the real library's ending for unknown codes.
+/// `nvmlErrorString`, in the words of the real library of driver 535. It doesn't know the last two codes, for
+/// which no real words were at hand.
 pub(crate) fn describe(code: c_int) -> *const c_char {
     let text = match code {
         0 => c"Success",
@@ -153,12 +152,12 @@ pub(crate) fn describe(code: c_int) -> *const c_char {
         19 => c"In use by another client",
         20 => c"Insufficient Memory",
         21 => c"No data",
-        22 => c"vGPU operation not available with ECC enabled",
+        22 => c"vGPU ECC not supported",
         23 => c"Insufficient Resources",
-        24 => c"Frequency Not Supported",
+        24 => c"Invalid Frequency",
         25 => c"Argument version mismatch",
-        26 => c"Deprecated",
-        27 => c"Not Ready",
+        26 => c"Requested functionality has been deprecated",
+        27 => c"System is not in ready state",
         28 => c"No GPUs found",
         29 => c"Invalid State",
         _ => c"Unknown Error",

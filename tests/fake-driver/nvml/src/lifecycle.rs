@@ -14,17 +14,14 @@ pub(crate) fn nvmlInit_v2() -> Answer {
     entry::begin()
 }
 
-pub(crate) fn nvmlInitWithFlags(flags: c_uint) -> Answer {
-    /// Don't fail without devices, and don't attach any.
-    const KNOWN: c_uint = 1 | 2;
-    if flags & !KNOWN != 0 {
-        return Err(Code::INVALID_ARGUMENT);
-    }
+/// The flags say what to do without devices, which a machine has; the real library minds no unknown ones.
+pub(crate) fn nvmlInitWithFlags(_flags: c_uint) -> Answer {
     entry::begin()
 }
 
 pub(crate) fn nvmlShutdown() -> Answer {
-    entry::end()
+    entry::end();
+    Ok(())
 }
 
 pub(crate) fn nvmlErrorString(result: c_int) -> *const c_char {
@@ -35,7 +32,7 @@ pub(crate) fn nvmlErrorString(result: c_int) -> *const c_char {
 fn branch() -> u32 {
     const BRANCHES: &[(i32, u32)] = &[
         (13040, 615),
-        (13030, 605),
+        (13030, 610),
         (13020, 595),
         (13010, 590),
         (13000, 580),
@@ -54,6 +51,9 @@ fn branch() -> u32 {
         (11060, 510),
         (11050, 495),
         (11040, 470),
+        (11030, 465),
+        (11020, 460),
+        (11010, 455),
         (11000, 450),
         (10020, 440),
     ];

@@ -136,12 +136,13 @@ fn nothing_works_before_the_beginning_and_after_the_end() {
         return;
     }
     let (mut count, mut version) = (77, 0);
-    assert_eq!(nvml!(nvmlSystemGetCudaDriverVersion(&mut version)), 0);
-    assert_eq!(version, 12040);
+    assert_eq!((nvml!(nvmlSystemGetCudaDriverVersion(&mut version)), version), (UNINITIALIZED, 0));
     assert_eq!(nvml!(nvmlDeviceGetCount_v2(&mut count)), UNINITIALIZED);
-    assert_eq!((nvml!(nvmlDeviceSetMigMode()), nvml!(nvmlShutdown())), (UNINITIALIZED, UNINITIALIZED));
+    // The real library minds no end too many.
+    assert_eq!((nvml!(nvmlDeviceSetMigMode()), nvml!(nvmlShutdown())), (UNINITIALIZED, 0));
     assert_eq!([nvml!(nvmlInit_v2()), nvml!(nvmlInit_v2()), nvml!(nvmlShutdown())], [0; 3]);
     assert_eq!((nvml!(nvmlDeviceGetCount_v2(&mut count)), count), (0, 1));
+    assert_eq!((nvml!(nvmlSystemGetCudaDriverVersion(&mut version)), version), (0, 12040));
     assert_eq!(nvml!(nvmlDeviceSetMigMode()), NOT_SUPPORTED);
     assert_eq!(text(|out, length| nvml!(nvmlSystemGetDriverVersion(out, length))), "550.00.00");
     assert_eq!(nvml!(nvmlShutdown()), 0);
@@ -254,7 +255,7 @@ fn utilisation_comes_late() {
     assert_eq!(nvml!(nvmlDeviceGetProcessUtilization(device, &mut sample, &mut count, 0)), 0);
     assert_eq!((count, sample.pid, sample.util), (1, std::process::id(), [100, 0, 0, 0]));
     // Nothing newer than the newest.
-    let seen = sample.time + 400_000;
+    let seen = sample.time + 60_000_000;
     assert_eq!(nvml!(nvmlDeviceGetProcessUtilization(device, &mut sample, &mut count, seen)), NOT_FOUND);
 }
 

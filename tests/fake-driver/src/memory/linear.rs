@@ -32,7 +32,7 @@ pub(super) fn pitched(width: u64, height: u64, element: u32, placement: Placemen
 }
 
 /// Frees what the ordinary free calls may free, after all work that could still use it.
-pub(super) fn free(address: u64) -> Answer {
+pub(crate) fn free(address: u64) -> Answer {
     if address == 0 {
         return Ok(());
     }

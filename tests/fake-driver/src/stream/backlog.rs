@@ -4,7 +4,7 @@
 //! count of work includes the piece being done, so that "empty" means that the stream is in step. Points
 //! that somebody waits for don't count: they delay nothing, and other streams' calls put them here too.
 
-use super::{DeviceQueue, Stream};
+use super::{DeviceQueue, Stream, now_ns};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -16,10 +16,12 @@ const WAITING_MAX: usize = 1024;
 /// How long the thread stays for more work.
 const LINGER: Duration = Duration::from_millis(200);
 
+type Work = Box<dyn FnOnce(&Arc<Stream>) + Send>;
+
 /// What waits in a backlog.
 pub(super) enum Piece {
     /// Something to do, which may block.
-    Work(Box<dyn FnOnce(&Arc<Stream>) + Send>),
+    Work(Work),
     /// A point that somebody waits for.
     Point(Arc<Later>),
 }
@@ -51,16 +53,18 @@ impl Backlog {
         while waiting.pieces.len() >= WAITING_MAX {
             self.changed.wait(&mut waiting);
         }
+        if !waiting.served {
+            // Before anything is changed: a process that can start no thread gets 999 from this call, as from
+            // any that panics, and the stream stays as it was.
+            let stream = Arc::clone(stream);
+            let started = std::thread::Builder::new().name("cuda-stream".to_owned()).spawn(move || serve(&stream));
+            started.expect("the process may start threads");
+            waiting.served = true;
+        }
         if matches!(piece, Piece::Work(_)) && self.count.fetch_add(1, Ordering::AcqRel) == 0 {
             stream.queue.backlogs.fetch_add(1, Ordering::AcqRel);
         }
         waiting.pieces.push_back(piece);
-        if !waiting.served {
-            waiting.served = true;
-            let stream = Arc::clone(stream);
-            let started = std::thread::Builder::new().name("cuda-stream".to_owned()).spawn(move || serve(&stream));
-            started.expect("a process that can't start a thread can't go on");
-        }
         drop(waiting);
         self.changed.notify_all();
     }
@@ -104,55 +108,52 @@ fn serve(stream: &Arc<Stream>) {
     }
 }
 
-/// A point in a backlog: the number of the device's work before it, once the thread has come there.
+/// A point in a backlog, once the thread has come there.
 pub(crate) struct Later {
     queue: Arc<DeviceQueue>,
-    state: Mutex<LaterState>,
+    reached: Mutex<Option<Reached>>,
     changed: Condvar,
 }
 
-#[derive(Default)]
-struct LaterState {
-    number: Option<u64>,
-    watchers: Vec<Arc<OnceLock<u64>>>,
+#[derive(Clone)]
+struct Reached {
+    /// The last piece of the device's work before the point.
+    number: u64,
+    at_ns: u64,
+    /// When that work ends, if it hadn't yet.
+    end_ns: Option<Arc<OnceLock<u64>>>,
 }
 
 impl Later {
     pub(super) fn new(queue: &Arc<DeviceQueue>) -> Self {
-        Self { queue: Arc::clone(queue), state: Mutex::default(), changed: Condvar::new() }
+        Self { queue: Arc::clone(queue), reached: Mutex::default(), changed: Condvar::new() }
     }
 
     fn set(&self, number: u64) {
-        let watchers = {
-            let mut state = self.state.lock();
-            state.number = Some(number);
-            std::mem::take(&mut state.watchers)
-        };
-        for watcher in &watchers {
-            self.queue.watch(number, watcher);
-        }
+        let reached = Reached { number, at_ns: now_ns(), end_ns: self.queue.watch(number) };
+        *self.reached.lock() = Some(reached);
         self.changed.notify_all();
     }
 
     pub(super) fn get(&self) -> Option<(Arc<DeviceQueue>, u64)> {
-        Some((Arc::clone(&self.queue), self.state.lock().number?))
+        let number = self.reached.lock().as_ref()?.number;
+        Some((Arc::clone(&self.queue), number))
     }
 
     pub(super) fn wait(&self) -> (Arc<DeviceQueue>, u64) {
-        let mut state = self.state.lock();
+        let mut reached = self.reached.lock();
         loop {
-            if let Some(number) = state.number {
-                return (Arc::clone(&self.queue), number);
+            if let Some(reached) = &*reached {
+                return (Arc::clone(&self.queue), reached.number);
             }
-            self.changed.wait(&mut state);
+            self.changed.wait(&mut reached);
         }
     }
 
-    pub(super) fn watch(&self, end_ns: &Arc<OnceLock<u64>>) {
-        let mut state = self.state.lock();
-        match state.number {
-            Some(number) => self.queue.watch(number, end_ns),
-            None => state.watchers.push(Arc::clone(end_ns)),
-        }
+    /// When the stream passed the point, if it has.
+    pub(super) fn end_ns(&self) -> Option<u64> {
+        let reached = self.reached.lock().clone()?;
+        let end_ns = reached.end_ns.as_ref().and_then(|end| end.get()).copied();
+        Some(end_ns.map_or(reached.at_ns, |end_ns| end_ns.max(reached.at_ns)))
     }
 }

@@ -1,13 +1,17 @@
 //! Functions of the program that a stream calls when it gets there, on the stream's own thread.
+//!
+//! They must not call the driver. Here the calls that use a stream or wait are refused (800), as those
+//! could wait for the function itself.
 #![allow(unsafe_code)]
 
-use super::{Stream, calls, resolve};
+use super::{Stream, resolve};
 use crate::args::Answer;
 use crate::capture;
 use crate::entry::Call;
 use crate::graph::Payload;
 use core::ffi::{c_int, c_uint, c_void};
 use driver_api::{CUdeviceptr, CUhostFn, CUresult, CUstream, CUstreamCallback};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// A function of the program with its argument.
@@ -37,8 +41,25 @@ impl HostFunction {
     pub(crate) fn call(self) {
         // SAFETY: the program passed the function to be called with this argument, and keeps both alive
         // until the stream has called it.
-        unsafe { (self.function)(self.argument) }
+        on_behalf_of_program(|| unsafe { (self.function)(self.argument) });
     }
+}
+
+thread_local! {
+    /// True while the thread runs a function of the program.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+fn on_behalf_of_program(call: impl FnOnce()) {
+    let outer = INSIDE.replace(true);
+    call();
+    INSIDE.set(outer);
+}
+
+/// Fails with 800 in a function that a stream has called.
+#[inline]
+pub(crate) fn forbid_inside() -> Answer {
+    if INSIDE.get() { Err(CUresult::NOT_PERMITTED) } else { Ok(()) }
 }
 
 pub(crate) fn cuLaunchHostFunc(call: &Call, stream: CUstream, function: CUhostFn, argument: *mut c_void) -> Answer {
@@ -78,7 +99,7 @@ unsafe impl Send for Callback {}
 impl Callback {
     fn call(self) {
         // SAFETY: as for `HostFunction::call`.
-        unsafe { (self.function)(self.stream, 0, self.argument) }
+        on_behalf_of_program(|| unsafe { (self.function)(self.stream, 0, self.argument) });
     }
 }
 
@@ -97,7 +118,7 @@ pub(crate) fn cuStreamAddCallback(
     // SAFETY: not null, and the API says that the pointer is a function of this type.
     let function =
         unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn(CUstream, c_int, *mut c_void)>(callback) };
-    let callback = Callback { function, stream: calls::handle(&found), argument };
+    let callback = Callback { function, stream, argument };
     found.host(move || callback.call());
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Creating, ending, asking and awaiting streams and contexts.
 
+use super::callbacks::forbid_inside;
 use super::{Kind, NON_BLOCKING, STREAMS, Stream, resolve};
 use crate::args::{Answer, optional, put};
 use crate::capture;
 use crate::context::Context;
 use crate::entry::Call;
 use crate::event::{self, EVENTS};
-use crate::registry::{handle_of, pointer};
+use crate::registry::pointer;
 use crate::state;
 use core::ffi::{c_int, c_uint};
 use core::sync::atomic::Ordering;
@@ -125,6 +126,7 @@ pub(crate) fn cuCtxSynchronize(call: &Call) -> Answer {
 }
 
 pub(crate) fn cuCtxSynchronize_v2(_: &Call, context: CUcontext) -> Answer {
+    forbid_inside()?;
     let context = state::context(context)?;
     let streams = context.streams.queue.streams();
     streams.iter().filter(|stream| stream.is_capturing()).try_for_each(capture::forbid_on)?;
@@ -148,9 +150,4 @@ pub(crate) fn cuCtxWaitEvent(_: &Call, context: CUcontext, event: CUevent) -> An
         event::wait_in(&stream, &event, 0)?;
     }
     Ok(())
-}
-
-/// The handle of a stream that has one.
-pub(crate) fn handle(stream: &Arc<Stream>) -> CUstream {
-    pointer(if stream.kind == Kind::Legacy { 0 } else { handle_of(stream) })
 }

@@ -23,14 +23,23 @@ pub(crate) use fake_machine::now_ns;
 struct Piece {
     number: u64,
     ticket: Ticket,
-    /// Who wants to know when it ended.
-    watchers: Vec<Arc<OnceLock<u64>>>,
+    /// For those who want to know when it ended.
+    end_ns: Option<Arc<OnceLock<u64>>>,
 }
 
 /// Where the piece `number` is in the list: pieces are numbered without a gap.
 fn place(outstanding: &VecDeque<Piece>, number: u64) -> Option<usize> {
     usize::try_from(number.checked_sub(outstanding.front()?.number)?).ok()
 }
+
+/// The streams of a context. Ended ones are swept when the list has doubled, so that sweeping costs little.
+#[derive(Default)]
+struct Listed {
+    streams: BTreeMap<u64, Weak<Stream>>,
+    sweep_at: usize,
+}
+
+const SWEEP_MIN: usize = 64;
 
 /// A context's queue on its device.
 pub(crate) struct DeviceQueue {
@@ -50,7 +59,7 @@ pub(crate) struct DeviceQueue {
     pub(crate) backlogs: AtomicUsize,
     /// How many streams that the legacy stream synchronises with are being captured.
     pub(crate) blocking_captures: AtomicUsize,
-    streams: Mutex<BTreeMap<u64, Weak<Stream>>>,
+    streams: Mutex<Listed>,
     closed: AtomicBool,
 }
 
@@ -68,7 +77,7 @@ impl DeviceQueue {
             blocking_last: AtomicU64::new(0),
             backlogs: AtomicUsize::new(0),
             blocking_captures: AtomicUsize::new(0),
-            streams: Mutex::new(BTreeMap::new()),
+            streams: Mutex::default(),
             closed: AtomicBool::new(false),
         })
     }
@@ -98,7 +107,7 @@ impl DeviceQueue {
             if outstanding.len() < OUTSTANDING_MAX {
                 let ticket = self.machine.submit(&self.slot, duration_ns);
                 let number = self.submitted.load(Ordering::Relaxed) + 1;
-                outstanding.push_back(Piece { number, ticket, watchers: Vec::new() });
+                outstanding.push_back(Piece { number, ticket, end_ns: None });
                 self.submitted.store(number, Ordering::Release);
                 return Ok(number);
             }
@@ -137,17 +146,15 @@ impl DeviceQueue {
         }
     }
 
-    /// Sets `end_ns` when the piece `number` is done; now, if it is already.
-    pub(crate) fn watch(&self, number: u64, end_ns: &Arc<OnceLock<u64>>) {
-        if number > self.completed.load(Ordering::Acquire) {
-            let mut outstanding = self.outstanding.lock();
-            self.settle(&mut outstanding);
-            if let Some(piece) = place(&outstanding, number).and_then(|at| outstanding.get_mut(at)) {
-                piece.watchers.push(Arc::clone(end_ns));
-                return;
-            }
+    /// Where the time will stand at which the piece `number` ends; `None` when it has ended.
+    pub(crate) fn watch(&self, number: u64) -> Option<Arc<OnceLock<u64>>> {
+        if number <= self.completed.load(Ordering::Acquire) {
+            return None;
         }
-        end_ns.get_or_init(now_ns);
+        let mut outstanding = self.outstanding.lock();
+        self.settle(&mut outstanding);
+        let piece = place(&outstanding, number).and_then(|at| outstanding.get_mut(at))?;
+        Some(Arc::clone(piece.end_ns.get_or_insert_default()))
     }
 
     /// Takes what the device has finished off the list.
@@ -157,24 +164,25 @@ impl DeviceQueue {
                 return;
             }
             self.completed.store(first.number, Ordering::Release);
-            if let Some(piece) = outstanding.pop_front().filter(|piece| !piece.watchers.is_empty()) {
-                let end = self.machine.done_at_ns(&self.slot, piece.ticket).unwrap_or_else(now_ns);
-                for watcher in piece.watchers {
-                    watcher.get_or_init(|| end);
-                }
+            let Some(piece) = outstanding.pop_front() else { return };
+            if let Some(end_ns) = piece.end_ns {
+                end_ns.get_or_init(|| self.machine.done_at_ns(&self.slot, piece.ticket).unwrap_or_else(now_ns));
             }
         }
     }
 
     /// Makes a stream one that the whole context can wait for.
     pub(super) fn enlist(&self, stream: &Arc<Stream>) {
-        let mut streams = self.streams.lock();
-        streams.retain(|_, known| known.strong_count() > 0);
-        streams.insert(stream.id, Arc::downgrade(stream));
+        let mut listed = self.streams.lock();
+        if listed.streams.len() >= listed.sweep_at {
+            listed.streams.retain(|_, known| known.strong_count() > 0);
+            listed.sweep_at = (listed.streams.len() * 2).max(SWEEP_MIN);
+        }
+        listed.streams.insert(stream.id, Arc::downgrade(stream));
     }
 
     /// The streams of the context that still have a handle or work.
     pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
-        self.streams.lock().values().filter_map(Weak::upgrade).collect()
+        self.streams.lock().streams.values().filter_map(Weak::upgrade).collect()
     }
 }

@@ -3,8 +3,9 @@
 /// Length of the stretches over which NVML measures: a sixth of a second.
 pub(crate) const WINDOW_NS: u64 = 1_000_000_000 / 6;
 
-/// Services kept of one context: a program has at most some hundred events in flight.
-const SERVICES: usize = 256;
+/// Services kept of one context: more than there are pieces of work that the driver lets wait, so that the
+/// end of each is known when the driver gets round to asking.
+pub(super) const SERVICES: usize = 1536;
 
 /// The number of the window that a moment lies in.
 pub(crate) const fn window_of(at_ns: u64) -> u64 {
@@ -93,16 +94,21 @@ impl History {
     /// When `total` had been served: time and service grow alike within a stretch.
     pub(super) fn reached(&self, total: u64) -> Option<u64> {
         let oldest = self.count.saturating_sub(SERVICES as u64);
-        let mut newest_first = (oldest..self.count).rev().map(|at| self.services[Self::index(at)]).peekable();
-        let mut found = None;
-        while let Some(service) = newest_first.next_if(|service| service.served_ns >= total) {
-            found = Some(service);
+        let service = |at: u64| self.services[Self::index(at)];
+        // The first service that ends with no less; totals grow along the ring.
+        let (mut low, mut high) = (oldest, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if service(middle).served_ns < total { low = middle + 1 } else { high = middle }
         }
-        let service = found?;
-        if newest_first.peek().is_none() && oldest > 0 {
-            return Some(service.at_ns); // Where this stretch begins is forgotten.
+        if low == self.count {
+            return None;
         }
-        Some(service.at_ns.saturating_sub(service.served_ns - total))
+        let found = service(low);
+        if low == oldest && oldest > 0 {
+            return Some(found.at_ns); // Where this stretch begins is forgotten.
+        }
+        Some(found.at_ns.saturating_sub(found.served_ns - total))
     }
 
     fn index(at: u64) -> usize {

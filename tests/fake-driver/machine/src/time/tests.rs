@@ -181,16 +181,18 @@ fn work_of_no_duration_is_done_with_what_was_before_it() {
 
 #[test]
 fn ends_of_old_work_are_remembered_for_a_while() {
+    const KEPT: u64 = history::SERVICES as u64;
     let (mut time, hardware) = (device(), hardware());
     let name = time.open(1).unwrap();
-    let totals: Vec<u64> = (1..=400).map(|n| time.submit(&hardware, name, 100 * US, n * MS).unwrap()).collect();
-    time.advance(&hardware, 1_000 * MS);
+    let totals: Vec<u64> = (0..KEPT + 100).map(|n| time.submit(&hardware, name, 100 * US, n * MS).unwrap()).collect();
+    time.advance(&hardware, 10_000 * MS);
     let end = |n: u64| n * MS + 100 * US;
-    for n in 146..=400 {
-        assert_eq!(time.done_at(name, totals[n as usize - 1]), Some(end(n)), "{n}");
+    for (n, total) in (0..).zip(&totals).skip(100) {
+        assert_eq!(time.done_at(name, *total), Some(end(n)), "{n}");
     }
     // Older ones ended at the latest when the oldest remembered one did.
-    assert_eq!(time.done_at(name, totals[0]), Some(end(145)));
+    assert_eq!(time.done_at(name, totals[0]), Some(end(100)));
+    assert_eq!(time.done_at(name, totals[99]), Some(end(100)));
 }
 
 #[test]

@@ -1,0 +1,154 @@
+//! Connections: accepted, read, written to, closed.
+
+use super::{CLIENTS_MAX, Server, TOKEN_ADMIN, TOKEN_EVERYBODY};
+use crate::log;
+use crate::peer::has_dropped_ledger;
+use crate::registry::ConnectionId;
+use quota_core::settings::LogLevel;
+use quota_wire::message::{Reply, Request};
+use quota_wire::socket::{Connection, Credentials, WireError, accept, credentials};
+use rustix::event::epoll::{self, EventFlags};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+
+/// Requests taken from one connection before the others have their turn.
+const REQUESTS_PER_TURN: usize = 16;
+/// Answers that wait for a slow reader; a list of all processes of a node fits.
+const OUTBOX_MAX: usize = 512;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) connection: Connection,
+    pub(super) credentials: Credentials,
+    /// It came through the socket for administrators.
+    pub(super) admin: bool,
+    /// Answers that the socket doesn't take yet. Nothing is read meanwhile.
+    outbox: VecDeque<Reply>,
+    /// To be closed once the outbox is empty.
+    pub(super) ending: bool,
+}
+
+impl Server {
+    /// Watches the listening sockets again, when there is room for clients.
+    pub(super) fn resume_accepting(&mut self) {
+        if self.accepting || self.clients.len() >= CLIENTS_MAX {
+            return;
+        }
+        let everybody = self.watch(&self.listening.everybody, TOKEN_EVERYBODY);
+        let admin = self.watch(&self.listening.admin, TOKEN_ADMIN);
+        self.accepting = everybody.is_ok() && admin.is_ok();
+    }
+
+    /// Stops watching them: a socket that is ready and isn't served would keep the daemon awake.
+    fn pause_accepting(&mut self) {
+        let _ = epoll::delete(&self.epoll, &self.listening.everybody);
+        let _ = epoll::delete(&self.epoll, &self.listening.admin);
+        self.accepting = false;
+    }
+
+    pub(super) fn accept_all(&mut self, admin: bool) {
+        while self.clients.len() < CLIENTS_MAX {
+            let listener = if admin { &self.listening.admin } else { &self.listening.everybody };
+            let connection = match accept(listener.as_fd()) {
+                Ok(connection) => connection,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
+                Err(error) => {
+                    // Out of descriptors, most likely. The next connection that ends lets it go on.
+                    log::line(LogLevel::Error, format_args!("can't accept: {error}"));
+                    break;
+                }
+            };
+            if let Err(error) = self.add_client(connection, admin) {
+                log::line(LogLevel::Warn, format_args!("a connection was lost: {error}"));
+            }
+        }
+        self.pause_accepting();
+    }
+
+    fn add_client(&mut self, connection: Connection, admin: bool) -> io::Result<()> {
+        let credentials = credentials(connection.as_fd())?;
+        self.connections_made += 1;
+        let id = ConnectionId(self.connections_made);
+        self.watch(&connection, id.0 * 2)?;
+        let client = Client { connection, credentials, admin, outbox: VecDeque::new(), ending: false };
+        self.clients.insert(id, client);
+        Ok(())
+    }
+
+    /// A connection is readable, writable or closed.
+    pub(super) fn serve(&mut self, id: ConnectionId, flags: EventFlags) {
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) && !flags.contains(EventFlags::IN) {
+            return self.close(id);
+        }
+        self.flush(id);
+        for _ in 0..REQUESTS_PER_TURN {
+            let Some(client) = self.clients.get(&id).filter(|client| client.outbox.is_empty()) else { return };
+            match client.connection.receive::<Request>() {
+                // Descriptors that a client sends are closed unseen.
+                Ok((request, _)) => self.answer(id, request),
+                Err(WireError::WouldBlock) => return,
+                Err(WireError::Closed | WireError::Io(_)) => return self.close(id),
+                Err(error) => {
+                    self.send(id, Reply::Refused { reason: error.to_string() });
+                    return self.end(id);
+                }
+            }
+        }
+    }
+
+    /// Sends, now or when the client has read what is before it.
+    pub(super) fn send(&mut self, id: ConnectionId, reply: Reply) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        if client.outbox.len() >= OUTBOX_MAX {
+            log::line(LogLevel::Warn, format_args!("process {} doesn't read its answers", client.credentials.pid));
+            return self.close(id);
+        }
+        client.outbox.push_back(reply);
+        if client.outbox.len() == 1 {
+            self.flush(id);
+        }
+    }
+
+    /// Closes once everything is sent.
+    pub(super) fn end(&mut self, id: ConnectionId) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.ending = true;
+            self.flush(id);
+        }
+    }
+
+    fn flush(&mut self, id: ConnectionId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        while let Some(reply) = client.outbox.front() {
+            match client.connection.send(reply, &[]) {
+                Ok(()) => drop(client.outbox.pop_front()),
+                Err(WireError::WouldBlock) => break,
+                Err(_) => return self.close(id),
+            }
+        }
+        if client.outbox.is_empty() && client.ending {
+            return self.close(id);
+        }
+        let wanted = if client.outbox.is_empty() { EventFlags::IN } else { EventFlags::OUT };
+        let _ = epoll::modify(&self.epoll, &client.connection, epoll::EventData::new_u64(id.0 * 2), wanted);
+    }
+
+    /// The connection is closed, by either side. A process that became a member on it remains one until it
+    /// dies: programs close descriptors that they don't know.
+    pub(super) fn close(&mut self, id: ConnectionId) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        let _ = epoll::delete(&self.epoll, &client.connection);
+        self.lists.retain(|(waiting, _, _)| *waiting != id);
+        let mut actions = Vec::new();
+        self.registry.closed(id, &mut actions);
+        // Who has no ledger any more holds nothing that we could count: it has called exec, or is dying.
+        if self.registry.pid_of(id).is_some_and(has_dropped_ledger) {
+            self.notices.remove(&id);
+            self.registry.died(id, &mut actions);
+        }
+        self.perform(actions);
+    }
+}

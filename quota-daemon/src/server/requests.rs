@@ -1,0 +1,190 @@
+//! What clients ask for, and the answers.
+
+use super::{SAMPLE_WAIT_MAX, Server};
+use crate::document::Document;
+use crate::log;
+use crate::peer::{Peer, command, death_notice, started, user};
+use crate::registry::{ConnectionId, Welcome};
+use quota_core::settings::LogLevel;
+use quota_wire::message::{self, About, Hello, PROTOCOL_VERSION, ROWS_PER_PACKET, Reply, Request};
+use quota_wire::socket::WireError;
+use serde::Serialize;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Bytes of rows that go into one packet; the rest is for what is around them.
+const ROW_BYTES_PER_PACKET: usize = message::PACKET_BYTES_MAX - 1024;
+
+/// A list that somebody waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum List {
+    Processes,
+    Devices,
+}
+
+impl Server {
+    pub(super) fn answer(&mut self, id: ConnectionId, request: Request) {
+        let mut actions = Vec::new();
+        match request {
+            Request::Hello(hello) => return self.hello(id, &hello),
+            Request::Admit(admit) => {
+                if let Some(peer) = self.peer(id) {
+                    let now_ms = self.now_ms();
+                    self.registry.admit(id, &peer, &admit, now_ms, &mut actions);
+                }
+            }
+            Request::Processes => return self.list(id, List::Processes),
+            Request::Devices => return self.list(id, List::Devices),
+            Request::About => return self.send(id, Reply::About(self.about())),
+            Request::Find { tenant } => {
+                let reply = match self.registry.find(&tenant) {
+                    Ok(message) => Reply::Done { message },
+                    Err(reason) => Reply::Refused { reason },
+                };
+                return self.send(id, reply);
+            }
+            request => return self.administer(id, request),
+        }
+        self.perform(actions);
+    }
+
+    /// What only an administrator may ask for: root on a node, the user of a daemon of one's own.
+    fn administer(&mut self, id: ConnectionId, request: Request) {
+        if !self.clients.get(&id).is_some_and(|client| client.admin) {
+            let reason = "this needs the daemon's socket for administrators".to_owned();
+            return self.send(id, Reply::Refused { reason });
+        }
+        let mut actions = Vec::new();
+        let done = match request {
+            Request::Set(change) => self.registry.set(&change, &self.pages, &mut actions),
+            Request::Apply { document } => Document::parse(&document)
+                .map_err(|error| error.to_string())
+                .and_then(|document| self.registry.apply(&document, &mut actions)),
+            Request::Shutdown => {
+                self.configuration.idle_exit = Some(Duration::ZERO);
+                Ok("the daemon ends once nobody has a place".to_owned())
+            }
+            _ => Err("this version of the daemon can't do that".to_owned()),
+        };
+        self.perform(actions);
+        self.send(id, done.map_or_else(|reason| Reply::Refused { reason }, |message| Reply::Done { message }));
+    }
+
+    fn hello(&mut self, id: ConnectionId, hello: &Hello) {
+        let refuse = |server: &mut Self, reason: String| {
+            log::line(LogLevel::Warn, format_args!("a process was refused: {reason}"));
+            server.send(id, Reply::Refused { reason });
+        };
+        let Some(peer) = self.peer(id) else { return };
+        if peer.pid == 0 {
+            return refuse(self, "the daemon's pid namespace doesn't contain the process".to_owned());
+        }
+        if self.registry.is_member(id) {
+            return refuse(self, "a connection is for one hello".to_owned());
+        }
+        let Some(client) = self.clients.get(&id) else { return };
+        let notice = match death_notice(client.connection.as_fd(), peer.pid) {
+            Ok(notice) => notice,
+            Err(error) => return refuse(self, format!("the process can't be watched (pidfd, Linux 5.3): {error}")),
+        };
+        self.forget_past_lives(peer.pid);
+        if let Err(error) = self.watch(&notice, id.0 * 2 + 1) {
+            return refuse(self, format!("the process can't be watched: {error}"));
+        }
+        self.notices.insert(id, notice);
+        let mut actions = Vec::new();
+        self.registry.hello(id, &peer, hello, &mut actions);
+        self.perform(actions);
+        if !self.registry.is_member(id) {
+            self.notices.remove(&id);
+        }
+    }
+
+    /// A process that called exec says hello again; what it held before is gone, and so are its marks.
+    fn forget_past_lives(&mut self, pid: u32) {
+        let mut actions = Vec::new();
+        for (connection, tenant, slot) in self.registry.memberships(pid) {
+            if !self.pages.is_marked(tenant, slot) {
+                self.notices.remove(&connection);
+                self.registry.died(connection, &mut actions);
+            }
+        }
+        self.perform(actions);
+    }
+
+    /// Makes the slot the process's own and tells it.
+    pub(super) fn welcome(&mut self, welcome: &Welcome) -> std::io::Result<()> {
+        let pages = self.pages.of(welcome.tenant, &self.registry)?;
+        pages.occupy(welcome.slot, welcome.pid);
+        let reply = Reply::Welcome(message::Welcome {
+            version: PROTOCOL_VERSION,
+            tenant: welcome.name.clone(),
+            slot: welcome.slot,
+            devices: welcome.devices.iter().map(|device| device.and_then(|device| pages.place(device))).collect(),
+        });
+        let Some(client) = self.clients.get(&welcome.connection) else { return Ok(()) };
+        match client.connection.send(&reply, &pages.descriptors()) {
+            // A peer that is gone is noticed as such.
+            Ok(()) | Err(WireError::Closed) => Ok(()),
+            Err(error) => Err(std::io::Error::other(error.to_string())),
+        }
+    }
+
+    fn about(&self) -> About {
+        About {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            protocol: PROTOCOL_VERSION,
+            pid: std::process::id(),
+            simulated: self.configuration.simulated.clone(),
+            tenants: self.registry.active_tenants() as u32,
+        }
+    }
+
+    /// Asks the driver first; the answer follows when it has said something, or has been silent for too long.
+    fn list(&mut self, id: ConnectionId, list: List) {
+        self.sampler.ask();
+        // A driver that hangs has been waited for once already.
+        let patience = if self.driver_hangs { Duration::ZERO } else { SAMPLE_WAIT_MAX };
+        self.lists.retain(|(waiting, _, _)| *waiting != id);
+        self.lists.push((id, list, Instant::now() + patience));
+    }
+
+    /// Answers those who wait for lists: all, or those whose patience is over.
+    pub(super) fn answer_lists(&mut self, due: Option<Instant>) {
+        let is_due = |(_, _, deadline): &(ConnectionId, List, Instant)| due.is_none_or(|now| *deadline <= now);
+        let (due, left): (Vec<_>, Vec<_>) = self.lists.drain(..).partition(is_due);
+        self.lists = left;
+        for (id, list, _) in due {
+            match list {
+                List::Processes => {
+                    let describe = |pid: u32| Some((user(pid)?, command(pid), started(pid)));
+                    let rows = self.registry.process_rows(&self.pages, &self.sample, &describe);
+                    self.send_rows(id, rows, |rows, last| Reply::Processes { rows, last });
+                }
+                List::Devices => {
+                    let rows = self.registry.device_rows(&self.pages, &self.sample);
+                    self.send_rows(id, rows, |rows, last| Reply::Devices { rows, last });
+                }
+            }
+        }
+    }
+
+    fn send_rows<T: Serialize>(&mut self, id: ConnectionId, rows: Vec<T>, reply: impl Fn(Vec<T>, bool) -> Reply) {
+        let mut packet = Vec::new();
+        let mut bytes = 0;
+        for row in rows {
+            let row_bytes = serde_json::to_vec(&row).map_or(0, |text| text.len() + 1);
+            if packet.len() == ROWS_PER_PACKET || bytes + row_bytes > ROW_BYTES_PER_PACKET {
+                self.send(id, reply(std::mem::take(&mut packet), false));
+                bytes = 0;
+            }
+            bytes += row_bytes;
+            packet.push(row);
+        }
+        self.send(id, reply(packet, true));
+    }
+
+    fn peer(&self, id: ConnectionId) -> Option<Peer> {
+        self.clients.get(&id).map(|client| Peer::of(client.credentials.pid, client.credentials.uid))
+    }
+}
