@@ -152,11 +152,7 @@ EXPORT cudaError_t cudaGetDevice(int *device)
     return cudaSuccess;
 }
 
-EXPORT cudaError_t cudaDeviceSynchronize(void)
-{
-    NEED_CONTEXT();
-    return answer(driver.cuCtxSynchronize());
-}
+EXPORT cudaError_t cudaDeviceSynchronize(void) { IN_CONTEXT(cuCtxSynchronize); }
 
 EXPORT cudaError_t cudaDeviceReset(void)
 {
@@ -203,14 +199,6 @@ EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     IN_CONTEXT(cuCtxGetStreamPriorityRange, least, greatest);
 }
 
-EXPORT cudaError_t cudaProfilerStart(void)
-{
-    NEED_CONTEXT();
-    return answer(driver.cuProfilerStart ? driver.cuProfilerStart() : CUDA_ERROR_NOT_SUPPORTED);
-}
+EXPORT cudaError_t cudaProfilerStart(void) { IN_CONTEXT(cuProfilerStart); }
 
-EXPORT cudaError_t cudaProfilerStop(void)
-{
-    NEED_CONTEXT();
-    return answer(driver.cuProfilerStop ? driver.cuProfilerStop() : CUDA_ERROR_NOT_SUPPORTED);
-}
+EXPORT cudaError_t cudaProfilerStop(void) { IN_CONTEXT(cuProfilerStop); }

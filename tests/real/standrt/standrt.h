@@ -11,6 +11,10 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+/* In a header of its own, which the runtime's wheel lacks. */
+CUresult cuProfilerStart(void);
+CUresult cuProfilerStop(void);
+
 #define EXPORT __attribute__((visibility("default")))
 
 /* The driver's functions in use, by their base names, as cuGetProcAddress wants them. */
