@@ -105,7 +105,7 @@ fn link_names(out: &Path) -> io::Result<()> {
         if fs::read_link(&link).is_ok() {
             fs::remove_file(&link)?;
         }
-        std::os::unix::fs::symlink("../libfake_nvml.so", &link)?;
+        std::os::unix::fs::symlink("../deps/libfake_nvml.so", &link)?;
     }
     Ok(())
 }

@@ -1,0 +1,245 @@
+//! The command line, and the values on it.
+
+use crate::Failure;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use quota_core::settings::{
+    PRIORITY_FORM, SettingError, TENANT_FORM, WEIGHT_FORM, parse_priority, parse_tenant, parse_weight,
+};
+use quota_core::{MemorySize, Percent, Priority, units};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Shares GPUs between jobs: memory and compute quotas, with no change to the jobs or the driver.
+#[derive(Parser, Debug)]
+#[command(name = "gpuquota", version, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a command under a quota; starts a daemon for this user where none answers
+    Run(RunOptions),
+    /// Show who holds what: tenant, pid, device, memory used and quota, share, state
+    Ps(ShowOptions),
+    /// Show the devices: capacity, granted, used, driver, MIG, health
+    Devices(ShowOptions),
+    /// Change a tenant's quota while it runs
+    Set(SetOptions),
+    /// Replace the daemon's document; refused whole on one mistake
+    Apply(ApplyOptions),
+    /// Print `export NAME=value` lines: what `run` would set, for scripts and images
+    Env(JobOptions),
+    /// Check this machine, say what is wrong and how to mend it
+    Doctor(DoctorOptions),
+    /// Two jobs share a (simulated) GPU; shows what each got
+    Demo(DemoOptions),
+    /// One of the jobs of `demo`
+    #[command(hide = true)]
+    DemoJob,
+    /// Print completions for a shell
+    Completions(CompletionsOptions),
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct QuotaOptions {
+    /// Most device memory, on each device: 20GiB, 4096MiB, 50%
+    #[arg(long, value_name = "SIZE|PCT%", allow_negative_numbers = true)]
+    pub(crate) memory: Option<String>,
+    /// Most compute, in percent of GPU time (shown, not enforced by this version)
+    #[arg(long, value_name = "PCT", allow_negative_numbers = true)]
+    pub(crate) compute: Option<String>,
+    /// Least compute, in percent of GPU time (shown, not enforced by this version)
+    #[arg(long, value_name = "PCT", allow_negative_numbers = true)]
+    pub(crate) guarantee: Option<String>,
+    /// Weight among those who want compute at the same time, 1 to 10000 (shown, not enforced by this version)
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) weight: Option<String>,
+    /// batch, normal or high (shown, not enforced by this version)
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) priority: Option<String>,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct JobOptions {
+    #[command(flatten)]
+    pub(crate) quota: QuotaOptions,
+    /// The devices to use: index, UUID, beginning of a UUID, or a list of them with commas
+    #[arg(long, value_name = "SEL")]
+    pub(crate) device: Option<String>,
+    /// Name under which processes are counted together
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tenant: Option<String>,
+    /// Use a simulated machine, such as a100-80gb, 2xl4-24gb or a100-80gb,t4-16gb
+    #[arg(long, value_name = "MACHINE")]
+    pub(crate) simulate: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunOptions {
+    #[command(flatten)]
+    pub(crate) job: JobOptions,
+    /// Wait for room, at most so long when a time is given (90s, 10m, 2h)
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) queue: Option<String>,
+    /// The command to run
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SetOptions {
+    /// Whose quota
+    pub(crate) tenant: String,
+    #[command(flatten)]
+    pub(crate) quota: QuotaOptions,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ApplyOptions {
+    /// The document, YAML
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ShowOptions {
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorOptions {
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoOptions {
+    /// The simulated machine; a100-80gb by default, where there is no real GPU
+    #[arg(long, value_name = "MACHINE")]
+    pub(crate) simulate: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsOptions {
+    /// bash, zsh or fish
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Output {
+    Table,
+    Wide,
+    Json,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// What is asked for, checked.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Quota {
+    pub(crate) memory: Option<MemorySize>,
+    pub(crate) compute: Option<Percent>,
+    pub(crate) guarantee: Option<Percent>,
+    pub(crate) weight: Option<u32>,
+    pub(crate) priority: Option<Priority>,
+}
+
+impl QuotaOptions {
+    /// Checks every value before anything is started.
+    pub(crate) fn read(&self) -> Result<Quota, Failure> {
+        let percent = |option, text: &Option<String>| value(option, text.as_deref(), units::PERCENT_FORM, str::parse);
+        let quota = Quota {
+            memory: value("--memory", self.memory.as_deref(), units::SIZE_FORM, str::parse)?,
+            compute: percent("--compute", &self.compute)?,
+            guarantee: percent("--guarantee", &self.guarantee)?,
+            weight: value("--weight", self.weight.as_deref(), WEIGHT_FORM, parse_weight)?,
+            priority: value("--priority", self.priority.as_deref(), PRIORITY_FORM, parse_priority)?,
+        };
+        match (quota.guarantee, quota.compute) {
+            (Some(guarantee), Some(cap)) if guarantee > cap => {
+                Err(Failure::usage(format!("--guarantee {guarantee}: it is above --compute {cap}")))
+            }
+            _ => Ok(quota),
+        }
+    }
+
+    /// What the environment says, where the command line says nothing.
+    pub(crate) fn or_environment(&self, get: impl Fn(&str) -> Option<String>) -> Self {
+        let or = |own: &Option<String>, name: &str| own.clone().or_else(|| get(name));
+        Self {
+            memory: or(&self.memory, "GPUQUOTA_MEMORY"),
+            compute: or(&self.compute, "GPUQUOTA_COMPUTE"),
+            guarantee: or(&self.guarantee, "GPUQUOTA_GUARANTEE"),
+            weight: or(&self.weight, "GPUQUOTA_WEIGHT"),
+            priority: or(&self.priority, "GPUQUOTA_PRIORITY"),
+        }
+    }
+}
+
+impl JobOptions {
+    /// The tenant's name, checked.
+    pub(crate) fn tenant(&self) -> Result<Option<String>, Failure> {
+        value("--tenant", self.tenant.as_deref(), TENANT_FORM, parse_tenant)
+    }
+}
+
+/// One option's value: its failure names the option, the value and what would be right.
+pub(crate) fn value<T, E: core::fmt::Display>(
+    option: &str,
+    text: Option<&str>,
+    expected: &'static str,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> Result<Option<T>, Failure> {
+    let Some(text) = text else { return Ok(None) };
+    parse(text).map(Some).map_err(|error| {
+        let SettingError { setting, value, reason, expected } = SettingError::new(option, text, error, expected);
+        Failure::usage(format!("{setting} {value}: {reason}; expected {expected}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn the_queue_may_have_a_time() {
+        let queue = |line: &str| match Options::try_parse_from(line.split(' ')).expect("legal").command {
+            Command::Run(options) => (options.queue, options.command),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(queue("gpuquota run --queue -- a -b"), (Some(String::new()), vec!["a".into(), "-b".into()]));
+        assert_eq!(queue("gpuquota run --queue 5m -- a"), (Some("5m".to_owned()), vec!["a".into()]));
+        assert_eq!(queue("gpuquota run -- a --queue"), (None, vec!["a".into(), "--queue".into()]));
+        assert_eq!(queue("gpuquota run --memory 4G a --memory"), (None, vec!["a".into(), "--memory".into()]));
+    }
+
+    #[test]
+    fn a_bad_value_is_one_line_that_says_what_would_be_right() {
+        let options = QuotaOptions { memory: Some("12Q".to_owned()), ..QuotaOptions::default() };
+        let text = options.read().expect_err("no size").text;
+        assert!(text.starts_with("--memory 12Q: the unit is unknown; expected a size such as 4GiB"), "{text}");
+        let both = |compute: &str, guarantee: &str| QuotaOptions {
+            compute: Some(compute.to_owned()),
+            guarantee: Some(guarantee.to_owned()),
+            ..QuotaOptions::default()
+        };
+        assert!(both("30", "40").read().expect_err("too much").text.contains("above --compute 30%"));
+        assert!(both("40", "40").read().is_ok());
+    }
+}

@@ -1,0 +1,206 @@
+//! `ps` and `devices`.
+
+use crate::daemons::{all, list};
+use crate::options::Output;
+use crate::table::{Align, Table, print};
+use crate::{Failure, STATUS_FAILED};
+use quota_core::Bytes;
+use quota_daemon::devices::Nvml;
+use quota_daemon::document::Document;
+use quota_daemon::registry::{Overrides, Registry, TenantId, Usage};
+use quota_wire::message::{DeviceRow, ProcessRow, Reply, Request};
+use quota_wire::socket::Connection;
+
+/// Characters of a command in a table that isn't wide.
+const COMMAND_CHARS_MAX: usize = 48;
+
+/// Prints who holds what.
+pub(crate) fn processes(output: Output) -> Result<(), Failure> {
+    let connections = all()?;
+    let mut rows = Vec::new();
+    for connection in &connections {
+        merge(&mut rows, process_rows(connection)?);
+    }
+    if output == Output::Json {
+        print(&json(&rows)?);
+        return Ok(());
+    }
+    print(&process_table(&rows, output).render());
+    if connections.is_empty() {
+        eprintln!("gpuquota: no daemon is running; gpuquota run starts one");
+    } else if rows.is_empty() {
+        eprintln!("gpuquota: no processes");
+    }
+    Ok(())
+}
+
+/// All processes of one daemon.
+pub(crate) fn process_rows(connection: &Connection) -> Result<Vec<ProcessRow>, Failure> {
+    list(connection, &Request::Processes, |reply| match reply {
+        Reply::Processes { rows, last } => Ok((rows, last)),
+        other => Err(other),
+    })
+}
+
+/// A process that one daemon manages is a stranger to another one over the same device.
+fn merge(rows: &mut Vec<ProcessRow>, more: Vec<ProcessRow>) {
+    let is_foreign = |row: &ProcessRow| row.tenant == "-";
+    for row in more {
+        let twin = rows.iter().position(|known| known.pid == row.pid && known.uuid == row.uuid);
+        match twin {
+            Some(at) if is_foreign(&rows[at]) => rows[at] = row,
+            Some(_) if is_foreign(&row) => {}
+            _ => rows.push(row),
+        }
+    }
+}
+
+/// Processes as a table.
+pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
+    use Align::{Left, Right};
+    let mut columns = vec![("TENANT", Left), ("PID", Right), ("DEVICE", Right), ("USED", Right), ("QUOTA", Right), ("SHARE", Right), ("STATE", Left)];
+    if output == Output::Wide {
+        columns.extend([
+            ("UID", Right),
+            ("OVERHEAD", Right),
+            ("CAP", Right),
+            ("GUARANTEE", Right),
+            ("WEIGHT", Right),
+            ("PRIORITY", Left),
+            ("STARTED", Left),
+            ("UUID", Left),
+        ]);
+    }
+    columns.push(("COMMAND", Left));
+    let mut table = Table::new(&columns);
+    for row in rows {
+        let mut cells = vec![
+            row.tenant.clone(),
+            row.pid.to_string(),
+            row.device.to_string(),
+            human(row.memory_used_bytes),
+            row.memory_quota_bytes.map_or_else(dash, human),
+            row.compute_used_percent.map_or_else(dash, percent),
+            row.state.clone(),
+        ];
+        if output == Output::Wide {
+            cells.extend([
+                row.uid.to_string(),
+                human(row.memory_overhead_bytes),
+                row.compute_cap_percent.map_or_else(dash, percent),
+                row.compute_guarantee_percent.map_or_else(dash, percent),
+                row.weight.to_string(),
+                row.priority.clone(),
+                row.started.clone(),
+                row.uuid.clone(),
+            ]);
+            cells.push(row.command.clone());
+        } else {
+            cells.push(row.command.chars().take(COMMAND_CHARS_MAX).collect());
+        }
+        table.push(cells);
+    }
+    table
+}
+
+/// Prints the devices: as the daemons see them, else as the driver does.
+pub(crate) fn devices(output: Output) -> Result<(), Failure> {
+    let connections = all()?;
+    let mut rows: Vec<DeviceRow> = Vec::new();
+    for connection in &connections {
+        rows.extend(device_rows(connection)?);
+    }
+    if connections.is_empty() {
+        rows = without_daemon()?;
+    }
+    if output == Output::Json {
+        print(&json(&rows)?);
+        return Ok(());
+    }
+    print(&device_table(&rows, output).render());
+    if connections.is_empty() {
+        eprintln!("gpuquota: no daemon is running; this is what the driver says");
+    }
+    Ok(())
+}
+
+/// All devices of one daemon.
+pub(crate) fn device_rows(connection: &Connection) -> Result<Vec<DeviceRow>, Failure> {
+    list(connection, &Request::Devices, |reply| match reply {
+        Reply::Devices { rows, last } => Ok((rows, last)),
+        other => Err(other),
+    })
+}
+
+/// Nobody has anything.
+struct Nothing;
+
+impl Usage for Nothing {
+    fn charged(&self, _tenant: TenantId, _slot: u32, _device: usize) -> Bytes {
+        Bytes(0)
+    }
+}
+
+fn without_daemon() -> Result<Vec<DeviceRow>, Failure> {
+    let failed = |error: &dyn core::fmt::Display| Failure { status: STATUS_FAILED, text: error.to_string() };
+    let nvml = Nvml::open().map_err(|error| failed(&error))?;
+    let inventory = nvml.inventory().map_err(|error| failed(&error))?;
+    let registry = Registry::new(&inventory, &Document::default(), Overrides::default()).map_err(|error| failed(&error))?;
+    Ok(registry.device_rows(&Nothing, &nvml.sample(inventory.devices.len())))
+}
+
+fn device_table(rows: &[DeviceRow], output: Output) -> Table {
+    use Align::{Left, Right};
+    let mut columns = vec![
+        ("DEVICE", Right),
+        ("NAME", Left),
+        ("CAPACITY", Right),
+        ("GRANTED", Right),
+        ("USED", Right),
+        ("JOBS", Right),
+        ("DRIVER", Left),
+        ("MIG", Left),
+        ("HEALTH", Left),
+    ];
+    if output == Output::Wide {
+        columns.extend([("TOTAL", Right), ("CHARGED", Right), ("UUID", Left)]);
+    }
+    let mut table = Table::new(&columns);
+    for row in rows {
+        let mut cells = vec![
+            row.device.to_string(),
+            row.name.clone(),
+            human(row.memory_capacity_bytes),
+            human(row.memory_granted_bytes),
+            human(row.memory_used_bytes),
+            row.jobs.to_string(),
+            row.driver.clone(),
+            row.mig.clone(),
+            row.health.clone(),
+        ];
+        if output == Output::Wide {
+            cells.extend([human(row.memory_total_bytes), human(row.memory_charged_bytes), row.uuid.clone()]);
+        }
+        table.push(cells);
+    }
+    table
+}
+
+/// An array, one object a line, so that a diff of two shows what has changed.
+pub(crate) fn json<T: serde::Serialize>(rows: &[T]) -> Result<String, Failure> {
+    let text: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
+    let text = text.map_err(|error| Failure::new(error.to_string()))?;
+    Ok(if text.is_empty() { "[]\n".to_owned() } else { format!("[\n{}\n]\n", text.join(",\n")) })
+}
+
+fn human(bytes: u64) -> String {
+    Bytes(bytes).human()
+}
+
+fn percent(percent: f64) -> String {
+    format!("{percent}%")
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
