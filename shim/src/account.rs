@@ -86,7 +86,7 @@ pub(crate) fn of_current_device() -> Result<Option<Account>, Refusal> {
 
 /// The account on the device with this UUID, as NVML names it; `None` where nothing is counted.
 pub(crate) fn of_uuid(uuid: [u8; 16]) -> Option<Account> {
-    match process().membership.standing() {
+    match process().membership.standing_for_nvml() {
         Standing::Member(member) => of_index(member, member.device_with(uuid)?).ok(),
         _ => None,
     }

@@ -126,6 +126,18 @@ pub(crate) fn default_pool(device: CUdevice) -> Called<usize> {
     when_done(code, pool as usize)
 }
 
+/// Runs a call of our own in a capture mode that lets it: another stream's capture may forbid it in the program's.
+fn outside_captures<T>(call: impl FnOnce() -> T) -> T {
+    const RELAXED: c_int = 2;
+    let mut mode = RELAXED;
+    let exchanged = call!(cuThreadExchangeStreamCaptureMode(&mut mode => *mut c_int)).is_success();
+    let answer = call();
+    if exchanged {
+        let _ = call!(cuThreadExchangeStreamCaptureMode(&mut mode => *mut c_int));
+    }
+    answer
+}
+
 /// Bytes that a pool holds, and bytes of it that are allocated.
 pub(crate) fn pool_bytes(pool: usize) -> Called<(u64, u64)> {
     const RESERVED_MEM_CURRENT: c_int = 5;
@@ -139,11 +151,11 @@ pub(crate) fn pool_bytes(pool: usize) -> Called<(u64, u64)> {
         ));
         when_done(code, bytes)
     };
-    Ok((read(RESERVED_MEM_CURRENT)?, read(USED_MEM_CURRENT)?))
+    outside_captures(|| Ok((read(RESERVED_MEM_CURRENT)?, read(USED_MEM_CURRENT)?)))
 }
 
 pub(crate) fn trim_pool(pool: usize) -> Called<()> {
-    when_done(call!(cuMemPoolTrimTo(pool as CUmemoryPool => CUmemoryPool, 0 => usize)), ())
+    outside_captures(|| when_done(call!(cuMemPoolTrimTo(pool as CUmemoryPool => CUmemoryPool, 0 => usize)), ()))
 }
 
 pub(crate) fn free_async(pointer: CUdeviceptr, stream: CUstream, per_thread: bool) -> Called<()> {

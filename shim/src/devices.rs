@@ -1,34 +1,38 @@
-//! Which devices the program sees: asked of CUDA once it is initialised, else of NVML. Never initialises either.
+//! Which devices the program sees, in the words of CUDA or of NVML. Never initialises either.
 
 use crate::calls;
-use driver_api::CUdevice;
 
 /// A device the program can use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) uuid: [u8; 16],
     pub(crate) total_bytes: u64,
-    /// CUDA's name for it; none when only NVML was asked.
-    pub(crate) device: Option<CUdevice>,
 }
 
-/// The devices in CUDA's order, or in NVML's when CUDA isn't initialised; empty when neither is.
-pub(crate) fn seen() -> Vec<Seen> {
-    match calls::device_count() {
-        Ok(count) => (0..count).filter_map(from_cuda).collect(),
-        Err(_) => (0..calls::nvml_device_count().unwrap_or(0)).filter_map(from_nvml).collect(),
+/// Whose word on the devices is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Library {
+    Cuda,
+    Nvml,
+}
+
+/// The devices in the library's order; empty when the program has not initialised it.
+pub(crate) fn seen(library: Library) -> Vec<Seen> {
+    match library {
+        Library::Cuda => (0..calls::device_count().unwrap_or(0)).filter_map(from_cuda).collect(),
+        Library::Nvml => (0..calls::nvml_device_count().unwrap_or(0)).filter_map(from_nvml).collect(),
     }
 }
 
 fn from_cuda(ordinal: usize) -> Option<Seen> {
     let device = calls::device_at(ordinal).ok()?;
     let uuid = calls::device_uuid(device).ok()?;
-    Some(Seen { uuid, total_bytes: calls::device_total_bytes(device).ok()?, device: Some(device) })
+    Some(Seen { uuid, total_bytes: calls::device_total_bytes(device).ok()? })
 }
 
 fn from_nvml(index: u32) -> Option<Seen> {
     let device = calls::nvml_device_at(index).ok()?;
-    Some(Seen { uuid: calls::nvml_uuid(device)?, total_bytes: calls::nvml_total_bytes(device).ok()?, device: None })
+    Some(Seen { uuid: calls::nvml_uuid(device)?, total_bytes: calls::nvml_total_bytes(device).ok()? })
 }
 
 /// `GPU-` and five groups of hexadecimal digits, as NVML writes it.

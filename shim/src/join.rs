@@ -3,7 +3,7 @@
 //! It happens at the first call that has to know a quota. Where a daemon was named and doesn't answer, that
 //! call waits [`DAEMON_WAIT_MAX`], then it and later ones are refused, and the daemon is tried again.
 
-use crate::devices::{self, Seen};
+use crate::devices::{self, Library, Seen};
 use crate::ledger_file::{self, Joined};
 use crate::log;
 use crate::process::process;
@@ -43,8 +43,19 @@ pub(crate) enum Standing {
 }
 
 /// Membership, once there is one.
+///
+/// A program may ask NVML long before it initialises CUDA, or never do that. NVML numbers devices its own way and
+/// knows nothing of what is visible to CUDA, so what is joined on its word serves only what it is asked; CUDA's
+/// first call joins on CUDA's.
 #[derive(Default)]
 pub(crate) struct Membership {
+    cuda: Attempted,
+    nvml: Attempted,
+}
+
+/// Joining on the word of one library.
+#[derive(Default)]
+struct Attempted {
     /// Set once; never freed, since other threads may be using it.
     member: AtomicPtr<Member>,
     attempts: Mutex<Attempts>,
@@ -92,13 +103,28 @@ pub(crate) struct MemberDevice {
 }
 
 impl Membership {
-    /// Where the process stands; joins at the first call.
+    /// Where the process stands with what it allocates; joins at the first call.
     pub(crate) fn standing(&self) -> Standing {
-        let member = self.member.load(Ordering::Acquire);
-        if member.is_null() { self.join() } else { Standing::Member(leaked(member)) }
+        self.cuda.standing(Library::Cuda)
     }
 
-    fn join(&self) -> Standing {
+    /// Where it stands with what it asks NVML.
+    pub(crate) fn standing_for_nvml(&self) -> Standing {
+        match self.standing() {
+            // Settings by index count CUDA's devices, which NVML can't tell.
+            Standing::NotReady if !process().settings.memory.is_indexed() => self.nvml.standing(Library::Nvml),
+            standing => standing,
+        }
+    }
+}
+
+impl Attempted {
+    fn standing(&self, library: Library) -> Standing {
+        let member = self.member.load(Ordering::Acquire);
+        if member.is_null() { self.join(library) } else { Standing::Member(leaked(member)) }
+    }
+
+    fn join(&self, library: Library) -> Standing {
         let Some(mut attempts) = self.attempts.try_lock_for(DAEMON_WAIT_MAX + RETRY_PAUSE) else {
             return Standing::Refused;
         };
@@ -116,7 +142,7 @@ impl Membership {
         if attempts.failed_at.is_some_and(|at| at.elapsed() < RETRY_PAUSE) {
             return Standing::Refused;
         }
-        let seen = devices::seen();
+        let seen = devices::seen(library);
         if seen.is_empty() {
             return Standing::NotReady;
         }
@@ -301,7 +327,7 @@ fn with_file(settings: &Settings, seen: &[Seen]) -> Result<Member, String> {
 impl Member {
     /// The member's number for one of CUDA's devices.
     pub(crate) fn device_of(&self, device: CUdevice) -> Option<usize> {
-        // The UUID decides, since the member may have been made from NVML's list. CUDA's numbers are small and never change.
+        // CUDA's numbers are small and never change; the UUID is what both sides know.
         let cached = usize::try_from(device).ok().and_then(|ordinal| self.by_ordinal.get(ordinal));
         match cached.map_or(0, |index| index.load(Ordering::Relaxed)) {
             0 => {

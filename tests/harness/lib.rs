@@ -340,3 +340,52 @@ pub fn eventually(limit: Duration, what: &str, mut condition: impl FnMut() -> bo
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// A daemon of a machine, ended with the test.
+pub struct Daemon {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Machine {
+    /// Starts `gpuquotad` over this machine and waits until it listens.
+    pub fn daemon(&self, arguments: &str) -> Daemon {
+        let socket = self.folder().join("gpuquota.sock");
+        let job = self.bare(command("gpuquotad")).arg("--socket").arg(&socket).words(arguments);
+        let mut command = job.into_command();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
+        let child = command.spawn().expect("gpuquotad starts");
+        let daemon = Daemon { child, socket };
+        eventually(Duration::from_secs(10), "the daemon listens", || daemon.socket.exists());
+        daemon
+    }
+
+    /// The command `gpuquota` for this machine, talking to the daemon at `socket`.
+    pub fn gpuquota(&self, daemon: &Daemon, arguments: &str) -> Job {
+        self.bare(command("gpuquota")).env("GPUQUOTA_SOCKET", daemon.socket()).words(arguments)
+    }
+}
+
+impl Daemon {
+    /// Where it listens.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Kills it without a chance to clean up.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,4 +1,4 @@
-/* What NVML shows of every device: `nvml [CUDA]`; with CUDA, allocates that many MiB on device 0 first. */
+/* What NVML shows of every device: `nvml [MIB]` allocates so many MiB by CUDA first; `nvml after MIB` afterwards, twice. */
 #include "doors.h"
 
 typedef struct { unsigned long long total, free, used; } memory_v1;
@@ -20,11 +20,13 @@ static void processes(void *device, const char *name, int first) {
     for (unsigned i = 0; !code && i < count; i++)
         printf(" %u:%llu", first ? old[i].pid : new[i].pid, first ? old[i].used : new[i].used);
     printf("\n");
-    printf("%s-count %d %u\n", name, list(device, &none, NULL), none);
+    code = list(device, &none, NULL);
+    printf("%s-count %d %u\n", name, code, none);
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1) {
+    int after = argc > 2 && !strcmp(argv[1], "after");
+    if (argc > 1 && !after) {
         CUdeviceptr at;
         void *context;
         open_door("dlopen:libcuda.so.1");
@@ -41,7 +43,8 @@ int main(int argc, char **argv) {
     GET(nvmlDeviceGetMemoryInfo_v2, (void *, memory_v2 *));
     unsigned count = 0;
     printf("init %d\n", nvmlInit_v2());
-    printf("count %d %u\n", nvmlDeviceGetCount_v2(&count), count);
+    int counted = nvmlDeviceGetCount_v2(&count);
+    printf("count %d %u\n", counted, count);
     for (unsigned i = 0; i < count; i++) {
         void *device, *same;
         char uuid[96] = "";
@@ -60,6 +63,17 @@ int main(int argc, char **argv) {
         processes(device, "nvmlDeviceGetComputeRunningProcesses_v2", 0);
         processes(device, "nvmlDeviceGetComputeRunningProcesses_v3", 0);
         processes(device, "nvmlDeviceGetGraphicsRunningProcesses_v3", 0);
+    }
+    if (after) {
+        CUdeviceptr at;
+        void *context;
+        size_t total = 0, bytes = (size_t)atoi(argv[2]) << 20;
+        open_door("dlopen:libcuda.so.1");
+        if (p_cuInit(0) || p_cuCtxCreate_v2(&context, 0, 0)) return 70;
+        int code = p_cuDeviceTotalMem_v2(&total, 0);
+        printf("cuda-total %d %zu\n", code, total);
+        printf("cuda-alloc %d\n", p_cuMemAlloc_v2(&at, bytes));
+        printf("cuda-again %d\n", p_cuMemAlloc_v2(&at, bytes));
     }
     return 0;
 }

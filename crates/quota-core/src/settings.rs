@@ -146,6 +146,11 @@ impl<T: Copy> PerDevice<T> {
         self.by_index.iter().find(|(at, _)| *at == index).map_or(self.every, |(_, value)| *value)
     }
 
+    /// True when something is said for one device by its index.
+    pub fn is_indexed(&self) -> bool {
+        !self.by_index.is_empty()
+    }
+
     /// True when nothing is said for any device.
     pub fn is_empty(&self) -> bool {
         self.every.is_none() && self.by_index.iter().all(|(_, value)| value.is_none())

@@ -24,7 +24,9 @@ fn free(next: Next<'_>, pointer: CUdeviceptr) -> Answer {
     // Out of the books first: once the driver has freed it, another thread may get the same address.
     let Some(block) = live::take(pointer as usize) else {
         next.call()?;
+        // Perhaps a pool's: what the pool lets go shows now or at a later synchronisation.
         pools::mark_stale();
+        pools::resample_if_stale();
         return Ok(());
     };
     match next.call() {

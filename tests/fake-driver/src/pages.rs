@@ -107,35 +107,34 @@ pub(crate) fn memory_file(bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Copies bytes, which may overlap. Both ranges are readable and writable: device memory was checked by the
-/// caller, and a program vouches for its host memory.
+/// Copies bytes between ranges, which may overlap. Both are readable or writable as needed: callers look device
+/// memory up before, and a program vouches for the host memory that it passes.
 pub(crate) fn copy(to: u64, from: u64, bytes: u64) {
-    // SAFETY: see above.
-    unsafe {
-        core::ptr::copy(
-            with_exposed_provenance::<u8>(length(from)),
-            with_exposed_provenance_mut::<u8>(length(to)),
-            length(bytes),
-        );
-    }
+    let (from, to) = (with_exposed_provenance::<u8>(length(from)), with_exposed_provenance_mut::<u8>(length(to)));
+    // SAFETY: the ranges are as said above; bytes need no alignment, and any value of them is valid.
+    unsafe { core::ptr::copy(from, to, length(bytes)) };
 }
 
-/// Fills device memory, which the caller checked, with `count` elements of `width` bytes.
+/// Fills device memory with `count` elements of `width` bytes. Callers look it up before, and check that
+/// elements of two and four bytes are aligned.
 pub(crate) fn fill(at: u64, value: u32, width: u64, count: u64) {
-    let target = length(at);
+    let (target, count) = (length(at), length(count));
+    let bytes = value.to_le_bytes();
     match width {
-        // SAFETY: see above; likewise below. Elements are aligned, which the caller checked too.
-        1 => unsafe { with_exposed_provenance_mut::<u8>(target).write_bytes(value.to_le_bytes()[0], length(count)) },
+        1 => {
+            // SAFETY: `count` bytes there are writable, as said above.
+            unsafe { with_exposed_provenance_mut::<u8>(target).write_bytes(bytes[0], count) };
+        }
         2 => {
-            let element = u16::try_from(value & 0xffff).unwrap_or(0);
-            // SAFETY: see above.
-            unsafe { core::slice::from_raw_parts_mut(with_exposed_provenance_mut::<u16>(target), length(count)) }
-                .fill(element);
+            let start = with_exposed_provenance_mut::<u16>(target);
+            // SAFETY: `count` aligned elements there are writable, as said above, and nothing here refers to
+            // them; what a program does to them meanwhile is undefined on the device too.
+            unsafe { core::slice::from_raw_parts_mut(start, count) }.fill(u16::from_le_bytes([bytes[0], bytes[1]]));
         }
         _ => {
-            // SAFETY: see above.
-            unsafe { core::slice::from_raw_parts_mut(with_exposed_provenance_mut::<u32>(target), length(count)) }
-                .fill(value);
+            let start = with_exposed_provenance_mut::<u32>(target);
+            // SAFETY: as for two bytes.
+            unsafe { core::slice::from_raw_parts_mut(start, count) }.fill(value);
         }
     }
 }

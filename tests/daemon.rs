@@ -1,0 +1,171 @@
+//! Jobs under a node's daemon: granted, shown, changed while they run, and cleaned up after.
+
+use harness::{Daemon, GIB, Job, MIB, Machine, eventually, program};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// The probe as a job of `gpuquota run`.
+fn run(machine: &Machine, daemon: &Daemon, options: &str, words: &str) -> Job {
+    machine.gpuquota(daemon, &format!("run {options} --")).arg(program("probe-linked")).arg("linked").words(words)
+}
+
+fn ps(machine: &Machine, daemon: &Daemon) -> Vec<Value> {
+    let done = machine.gpuquota(daemon, "ps -o json").run();
+    assert_eq!(done.status, 0, "{done:?}");
+    serde_json::from_str(&done.out).expect("JSON")
+}
+
+fn used_by(machine: &Machine, daemon: &Daemon, tenant: &str) -> u64 {
+    ps(machine, daemon).iter().filter(|row| row["tenant"] == tenant).filter_map(|row| row["memory_used_bytes"].as_u64()).sum()
+}
+
+#[test]
+fn two_jobs_share_a_device_and_ps_shows_both() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let words = "init ctx total linear:a=600M linear:b=600M say=ready wait free:a info say=freed wait";
+    let mut a = run(&machine, &daemon, "--memory 1GiB --tenant a", words).start();
+    let mut b = run(&machine, &daemon, "--memory 2GiB --tenant b", words).start();
+    let (a_lines, b_lines) = (a.until("ready"), b.until("ready"));
+    assert_eq!(a_lines[2..], [format!("total 0 {GIB}"), "linear:a=600M 0".to_owned(), "linear:b=600M 2".to_owned()]);
+    assert_eq!(b_lines[2..], [format!("total 0 {}", 2 * GIB), "linear:a=600M 0".to_owned(), "linear:b=600M 0".to_owned()]);
+    let rows = ps(&machine, &daemon);
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    for (tenant, quota, used) in [("a", GIB, 600 * MIB), ("b", 2 * GIB, 1200 * MIB)] {
+        let row = rows.iter().find(|row| row["tenant"] == tenant).expect("shown");
+        assert_eq!((row["memory_quota_bytes"].as_u64(), row["memory_used_bytes"].as_u64()), (Some(quota), Some(used)), "{row}");
+        for field in ["pid", "uid", "command", "device", "uuid", "memory_overhead_bytes", "compute_used_percent", "compute_cap_percent",
+            "compute_guarantee_percent", "weight", "priority", "state", "started"] {
+            assert!(row.get(field).is_some(), "{field} in {row}");
+        }
+        assert!(row["memory_overhead_bytes"].as_u64().expect("a number") >= 200 * MIB, "the context is shown apart: {row}");
+    }
+    let table = machine.gpuquota(&daemon, "ps").run();
+    assert!(table.out.contains("600 MiB") && !table.out.contains('\u{1b}'), "{}", table.out);
+    a.go_on();
+    assert_eq!(a.until("freed")[1], format!("info 0 {GIB} {GIB}"));
+    eventually(Duration::from_secs(1), "a's memory is back", || used_by(&machine, &daemon, "a") == 0);
+    drop((a.finish(), b.finish()));
+    eventually(Duration::from_secs(2), "both are gone", || ps(&machine, &daemon).is_empty());
+}
+
+#[test]
+fn processes_of_a_job_share_its_quota() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let probe = program("probe-linked");
+    let script = format!(
+        "{0} linked init ctx linear:a=600M say=ready wait & {0} linked init ctx sleep=1500 linear:b=600M linear:c=400M; kill %1",
+        probe.display()
+    );
+    let job = machine.gpuquota(&daemon, "run --memory 1GiB --tenant pair --").arg("bash").arg("-c").arg(format!("set -m; {script}"));
+    let done = job.env("GPUQUOTA_LOG", "off").run();
+    assert_eq!((done.code("linear:b=600M"), done.code("linear:c=400M")), (2, 0), "{done:?}");
+}
+
+#[test]
+fn a_quota_changes_while_the_job_runs() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let words = "init ctx linear:a=600M say=one wait info linear:b=600M say=two wait info total linear:c=10M free:b linear:d=10M say=three";
+    let mut job = run(&machine, &daemon, "--memory 1GiB --tenant t", words).start();
+    job.until("one");
+    let set = machine.gpuquota(&daemon, "set t --memory 2GiB").run();
+    assert_eq!(set.status, 0, "{set:?}");
+    job.go_on();
+    assert_eq!(job.until("two"), [format!("info 0 {} {}", 2 * GIB - 600 * MIB, 2 * GIB), "linear:b=600M 0".to_owned()]);
+    // Below what is in use: nothing is taken away, nothing new is given until use falls.
+    assert_eq!(machine.gpuquota(&daemon, "set t --memory 700MiB").run().status, 0);
+    job.go_on();
+    let lines = job.until("three");
+    assert_eq!(lines, [
+        format!("info 0 0 {}", 700 * MIB), format!("total 0 {}", 700 * MIB), "linear:c=10M 2".to_owned(), "free:b 0".to_owned(), "linear:d=10M 0".to_owned(),
+    ]);
+    job.finish();
+}
+
+#[test]
+fn a_killed_job_gives_everything_back_within_a_second() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let socket = daemon.socket().to_owned();
+    let direct = || machine.job(program("probe-linked")).env("GPUQUOTA_SOCKET", &socket).env("GPUQUOTA_TENANT", "victim").memory("1GiB").arg("linked");
+    let mut victim = direct().words("init ctx linear:a=900M say=ready wait").start();
+    victim.until("ready");
+    assert_eq!(used_by(&machine, &daemon, "victim"), 900 * MIB);
+    victim.kill();
+    let killed = Instant::now();
+    eventually(Duration::from_secs(1), "the row is gone", || ps(&machine, &daemon).is_empty());
+    assert!(killed.elapsed() < Duration::from_secs(1));
+    let next = direct().words("init ctx info linear:a=1G").run();
+    assert_eq!((next.numbers("info"), next.code("linear:a=1G")), (vec![GIB, GIB], 0), "{next:?}");
+}
+
+/// With a daemon the environment can only ask for less.
+#[test]
+fn the_daemons_word_is_final() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let more = run(&machine, &daemon, "--memory 1GiB --tenant t", "init total").env("CUDA_DEVICE_MEMORY_LIMIT", "4g");
+    assert_eq!(more.run().numbers("total"), [GIB]);
+    let script = format!("GPUQUOTA_MEMORY=4GiB exec {} linked init total", program("probe-linked").display());
+    let more = machine.gpuquota(&daemon, "run --memory 1GiB --tenant u -- sh -c").arg(script).run();
+    assert_eq!(more.numbers("total"), [GIB]);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_numbers() {
+    let machine = Machine::new("t4-16gb");
+    let daemon = machine.daemon("");
+    let mut first = run(&machine, &daemon, "--memory 10GiB --tenant a", "init say=ready wait").start();
+    first.until("ready");
+    let second = run(&machine, &daemon, "--memory 8GiB --tenant b", "init").run();
+    assert_eq!(second.status, 125, "{second:?}");
+    for part in ["8 GiB", "10 GiB", "--queue"] {
+        assert!(second.err.contains(part), "{part} in {}", second.err);
+    }
+    let never = run(&machine, &daemon, "--memory 20GiB --queue --tenant c", "init").run();
+    assert_eq!(never.status, 125, "what can never fit does not wait: {never:?}");
+    let mut waiting = run(&machine, &daemon, "--memory 8GiB --queue 30s --tenant d", "init say=in wait").start();
+    std::thread::sleep(Duration::from_millis(300));
+    first.finish();
+    waiting.until("in");
+    waiting.finish();
+}
+
+/// The daemon is killed: jobs go on under their last quota.
+#[test]
+fn jobs_go_on_without_their_daemon() {
+    for (policy, code) in [("keep", "0"), ("refuse", "2")] {
+        let machine = Machine::new("a100-80gb");
+        let mut daemon = machine.daemon("");
+        let words = "init ctx linear:a=600M say=ready wait info linear:b=600M linear:c=100M free:a say=done";
+        let mut job = run(&machine, &daemon, "--memory 1GiB --tenant t", words).env("GPUQUOTA_ON_DAEMON_LOSS", policy).start();
+        job.until("ready");
+        daemon.kill();
+        job.go_on();
+        let lines = job.until("done");
+        assert_eq!(lines[0], format!("info 0 {} {GIB}", 424 * MIB), "{policy}");
+        assert_eq!(lines[1..3], ["linear:b=600M 2".to_owned(), format!("linear:c=100M {code}")], "{policy}");
+        job.finish();
+    }
+}
+
+#[test]
+fn the_jobs_own_status_and_signals_come_through() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let status = |arguments: &str| machine.gpuquota(&daemon, arguments).run().status;
+    assert_eq!(status("run -- sh -c true"), 0);
+    let seven = machine.gpuquota(&daemon, "run -- sh -c").arg("exit 7").run();
+    assert_eq!(seven.status, 7);
+    assert_eq!(machine.gpuquota(&daemon, "run -- sh -c").arg("kill -9 $$").run().status, 137);
+    assert_eq!(status("run -- /nonexistent/command"), 127);
+    assert_eq!(status("run -- /etc/passwd"), 126);
+    let mut job = machine.gpuquota(&daemon, "run -- sh -c").arg("trap 'echo got; exit 3' TERM; echo ready; while :; do sleep 0.05; done").start();
+    job.until("ready");
+    let killed = std::process::Command::new("kill").arg("-TERM").arg(job.pid().to_string()).status().expect("kill runs");
+    assert!(killed.success());
+    job.until("got");
+    assert_eq!(job.finish().1, 3);
+}
