@@ -22,6 +22,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "lookups", source: "tests/programs/lookups.c", arguments: &["-rdynamic", "-ldl"] },
     Program { name: "plain", source: "tests/programs/plain.c", arguments: &[] },
     Program { name: "plain-static", source: "tests/programs/plain.c", arguments: &["-static"] },
+    Program { name: "other-age", source: "tests/programs/other_age.c", arguments: &["-lcuda", "-ldl"] },
     Program { name: "fork", source: "tests/programs/fork.c", arguments: &["-ldl"] },
     Program { name: "bench", source: "tests/programs/bench.c", arguments: &["-O2", "-ldl"] },
     Program { name: "example", source: "examples/quota.c", arguments: &["-lcuda"] },
@@ -33,6 +34,11 @@ const LIBRARIES: &[Program] = &[
     Program { name: "next-a.so", source: "tests/programs/next.c", arguments: &["-DNAME=\"a\"", "-ldl"] },
     Program { name: "next-b.so", source: "tests/programs/next.c", arguments: &["-DNAME=\"b\"", "-ldl"] },
     Program { name: "plugin.so", source: "tests/programs/plugin.c", arguments: &["-ldl", "-Wl,-rpath,$ORIGIN/sub"] },
+    Program {
+        name: "small-driver/libcuda.so.1",
+        source: "tests/programs/small_driver.c",
+        arguments: &["-Wl,-soname,libcuda.so.1", "-Wl,--version-script,tests/programs/small_driver.map"],
+    },
     Program { name: "sub/neighbour.so", source: "tests/programs/neighbour.c", arguments: &[] },
 ];
 
@@ -41,7 +47,9 @@ fn main() {
     println!("cargo::rerun-if-changed=examples/quota.c");
     println!("cargo::rerun-if-changed=include");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    fs::create_dir_all(out.join("sub")).expect("OUT_DIR is writable");
+    for folder in ["sub", "small-driver"] {
+        fs::create_dir_all(out.join(folder)).expect("OUT_DIR is writable");
+    }
     let compiler = cc::Build::new().opt_level(1).get_compiler();
     stub(&compiler, &out);
     for program in PROGRAMS {

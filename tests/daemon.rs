@@ -89,7 +89,7 @@ fn a_killed_job_gives_everything_back_within_a_second() {
     let machine = Machine::new("a100-80gb");
     let daemon = machine.daemon("");
     let socket = daemon.socket().to_owned();
-    let direct = || machine.job(program("probe-linked")).env("GPUQUOTA_SOCKET", &socket).env("GPUQUOTA_TENANT", "victim").memory("1GiB").arg("linked");
+    let direct = || machine.job(program("probe-linked")).env("GPUQUOTA_SOCKET", &socket).tenant("victim").memory("1GiB").arg("linked");
     let mut victim = direct().words("init ctx linear:a=900M say=ready wait").start();
     victim.until("ready");
     assert_eq!(used_by(&machine, &daemon, "victim"), 900 * MIB);

@@ -107,6 +107,66 @@ fn an_old_driver_has_only_the_first_form() {
     assert_eq!((done.code("linear:a=600M"), done.code("linear:b=600M")), (0, 2), "{done:?}");
 }
 
+/// A driver that lacks much and has something new: absent names look absent, and called all the same they answer 801;
+/// what nobody has heard of still works.
+#[test]
+fn a_driver_of_another_age() {
+    let machine = Machine::new("v100-32gb");
+    let small = program("small-driver/libcuda.so.1");
+    let job = machine.job(program("other-age")).env("LD_LIBRARY_PATH", small.parent().expect("a folder")).memory("1GiB");
+    let done = job.run();
+    assert_eq!(
+        done.lines(),
+        ["init 0", "absent 1 1", "future 0 42", "unknown 500 1", "by-name 2", "linked-absent 801 801"],
+        "{done:?}"
+    );
+}
+
+#[test]
+fn dlvsym_of_a_driver_with_versions() {
+    let machine = Machine::new("v100-32gb");
+    let small = program("small-driver/libcuda.so.1");
+    let look = |job: harness::Job| job.env("LD_LIBRARY_PATH", small.parent().expect("a folder")).run();
+    let by_path = |job: harness::Job| look(job.arg(&small));
+    let (bare, ours) = (by_path(machine.bare(program("lookups"))), by_path(machine.job(program("lookups"))));
+    assert!(bare.answer("dlvsym-alloc").starts_with("libcuda.so.1"), "{bare:?}");
+    assert_eq!(bare.answer("dlvsym-wrong"), "- error");
+    // Asked of the shim under the driver's name, whose symbols have no versions: by name, as ever.
+    assert_eq!(ours.answer("alloc"), "libgpuquota.so");
+    assert_eq!(ours.answer("driver-dlvsym-alloc"), "libgpuquota.so", "{ours:?}");
+    assert_eq!(ours.answer("driver-dlvsym-wrong"), "- error");
+}
+
+/// The library works from any path and under any name: nothing in it knows where it was installed.
+#[test]
+fn the_library_may_lie_anywhere() {
+    let machine = Machine::new("a100-80gb");
+    let elsewhere = machine.folder().join("renamed.so");
+    std::fs::copy(shim(), &elsewhere).expect("a copy");
+    let done = machine.probe("linked").env("LD_PRELOAD", &elsewhere).memory("1GiB").words(WORDS).run();
+    assert_eq!((done.code("linear:a=600M"), done.code("linear:b=600M")), (0, 2), "{done:?}");
+}
+
+/// Put into the loader's path under the driver's name, it still finds the real one behind itself.
+#[test]
+fn the_library_in_the_drivers_place_is_not_its_own_driver() {
+    let machine = Machine::new("a100-80gb");
+    let folder = machine.folder().join("lib");
+    std::fs::create_dir(&folder).expect("writable");
+    std::fs::hard_link(shim(), folder.join("libcuda.so.1")).or_else(|_| std::fs::copy(shim(), folder.join("libcuda.so.1")).map(drop)).expect("a copy");
+    let path = format!("{}:{}", folder.display(), fake_driver().display());
+    let done = machine.probe("linked").env("LD_LIBRARY_PATH", path).memory("1GiB").words(WORDS).run();
+    assert_eq!((done.code("linear:a=600M"), done.code("linear:b=600M")), (0, 2), "{done:?}");
+}
+
+/// With hooks switched off, look-ups give the driver's own addresses.
+#[test]
+fn off_gives_out_no_hook() {
+    let machine = Machine::new("a100-80gb");
+    let done = machine.probe("proc:13020").env("GPUQUOTA_MODE", "off").memory("1GiB").words(WORDS).run().quiet();
+    assert_eq!((done.code("linear:a=600M"), done.code("linear:b=600M")), (0, 0));
+}
+
 #[test]
 fn the_library_looks_like_a_driver_to_the_loader() {
     let output = std::process::Command::new("readelf").arg("-d").arg(shim()).output();

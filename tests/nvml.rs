@@ -1,6 +1,6 @@
 //! NVML and CUDA show one view; a tenant sees its own processes and no others.
 
-use harness::{GIB, MIB, Machine, program};
+use harness::{GIB, Ledger, MIB, Machine, program};
 
 #[test]
 fn nvml_shows_the_quota_as_the_devices_memory() {
@@ -31,7 +31,8 @@ fn process_lists_hold_the_tenants_own() {
     let mut mine = machine.probe("linked").memory("2GiB").words("init ctx linear:a=100M say=ready wait").start();
     mine.until("ready");
     let other = format!("other-{}", std::process::id());
-    let mut others = machine.probe("linked").memory("2GiB").env("GPUQUOTA_TENANT", other).words("init ctx linear:a=300M say=ready wait").start();
+    let _ledger = Ledger::of(&other);
+    let mut others = machine.probe("linked").memory("2GiB").tenant(&other).words("init ctx linear:a=300M say=ready wait").start();
     others.until("ready");
     let done = machine.job(program("nvml")).memory("2GiB").arg("200").run();
     for list in ["nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses_v3"] {

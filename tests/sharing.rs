@@ -1,6 +1,6 @@
 //! Processes of one tenant without a daemon: one quota, exact, and nothing outlives a process.
 
-use harness::{GIB, MIB, Machine, eventually, program};
+use harness::{GIB, Ledger, MIB, Machine, eventually, program};
 use std::time::Duration;
 
 fn free_of(machine: &Machine) -> u64 {
@@ -22,14 +22,21 @@ fn two_processes_share_one_quota() {
     first.finish();
 }
 
+/// By name: processes of one tenant share, and those of another don't.
 #[test]
-fn tenants_do_not_share() {
+fn a_tenants_name_finds_its_ledger() {
     let machine = Machine::new("a100-80gb");
-    let mut first = machine.probe("linked").memory("1GiB").words("init ctx linear:a=600M say=ready wait").start();
+    let [one, two] = ["one", "two"].map(|name| format!("{name}-{}", std::process::id()));
+    let ledgers = [Ledger::of(&one), Ledger::of(&two)];
+    let mut first = machine.probe("linked").tenant(&one).memory("1GiB").words("init ctx linear:a=600M say=ready wait").start();
     first.until("ready");
-    let other = machine.probe("linked").memory("1GiB").env("GPUQUOTA_TENANT", format!("other-{}", std::process::id()));
-    assert_eq!(other.words("init ctx linear:b=600M").run().code("linear:b=600M"), 0);
+    let ask = |tenant: &str| machine.probe("linked").tenant(tenant).memory("1GiB").words("init ctx linear:b=600M").run();
+    assert_eq!((ask(&one).code("linear:b=600M"), ask(&two).code("linear:b=600M")), (2, 0));
     first.finish();
+    for ledger in &ledgers {
+        use std::os::unix::fs::MetadataExt;
+        assert_eq!(std::fs::metadata(ledger.path()).expect("made").mode() & 0o777, 0o600, "nobody else's business");
+    }
 }
 
 /// SIGKILL at a moment of full use: everything is back within a second.

@@ -12,6 +12,7 @@ use crate::process::{self, Inside};
 use crate::{driver, elf, real};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use driver_api::Library;
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -129,7 +130,7 @@ fn listed(name: *const c_char) -> Option<(Id, &'static CStr)> {
 
 /// The answer for a name of the list; `None` means that libc's own answer is right.
 fn judge_name(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Option<*const c_void> {
-    let (id, name) = listed(name)?;
+    let Some((id, name)) = listed(name) else { return unknown(handle, name) };
     // An interposer behind us looks for its next one while we are calling it.
     if handle == libc::RTLD_NEXT && real::is_loaded() {
         return judge_next(id, name, caller);
@@ -150,6 +151,25 @@ fn judge_name(handle: *mut c_void, name: *const c_char, caller: *const c_void) -
         return None;
     }
     Some(present(id, name))
+}
+
+/// A driver function that is newer than the list: asked of us under the driver's name, it is looked up in the driver.
+fn unknown(handle: *mut c_void, name: *const c_char) -> Option<*const c_void> {
+    if name.is_null() || handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT || Inside::is_entered() {
+        return None;
+    }
+    // SAFETY: `dlsym`'s contract makes it a C string.
+    let name = unsafe { CStr::from_ptr(name) };
+    // The driver's names go on with a capital; "cuda...", "cublas..." and "curl..." don't.
+    let looks_like_one = matches!(name.to_bytes(), [b'c', b'u', third, ..] if third.is_ascii_uppercase());
+    if !looks_like_one || !next_dlsym(handle, name).is_null() {
+        return None;
+    }
+    let _inside = Inside::enter();
+    let own = ENTRIES[crate::entry::id::cuInit].0;
+    let driver =
+        if next_dlsym(handle, c"cuInit").cast_const() == own { driver::open(Library::Cuda) } else { return None };
+    (!driver.is_null()).then(|| next_dlsym(driver, name).cast_const())
 }
 
 /// Our entry point when the driver has the function, else NULL with the loader's error set, as without us.

@@ -131,10 +131,10 @@ impl Machine {
         Job { command, journal: self.folder().join("journal") }
     }
 
-    /// A program under the shim. The tenant is the machine's own, so that tests don't share ledgers.
+    /// A program under the shim. Its ledger, where it has one, lies in the machine's folder, so that tests don't share.
     pub fn job(&self, program: impl AsRef<OsStr>) -> Job {
-        let name = self.folder().file_name().and_then(OsStr::to_str).expect("a plain name").to_owned();
-        self.bare(program).env("LD_PRELOAD", shim()).env("GPUQUOTA_TENANT", name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"))
+        let beside = self.folder().join("ledger");
+        self.bare(program).env("LD_PRELOAD", shim()).env("CUDA_DEVICE_MEMORY_SHARED_CACHE", beside)
     }
 
     /// The probe behind a door, under the shim.
@@ -144,16 +144,29 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+/// Where the ledger of a tenant lies that has no daemon; removed with the value.
+pub struct Ledger(PathBuf);
+
+impl Ledger {
+    /// The ledger of the tenant with this name.
+    pub fn of(tenant: &str) -> Self {
+        // FNV-1a, as the shim names its file.
+        let key = format!("tenant {tenant}");
+        let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Self(PathBuf::from(format!("/dev/shm/gpuquota-{hash:016x}")))
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Ledger {
     fn drop(&mut self) {
-        // Ledgers of tests that ran without a daemon: found by tenant name, which is the folder's.
-        for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
-            let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with("gpuquota-"));
-            let idle = entry.metadata().is_ok_and(|data| data.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(600))));
-            if ours && idle {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -190,6 +203,12 @@ impl Job {
     /// Sets a variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
+        self
+    }
+
+    /// Makes it a process of this tenant, with the ledger where such ledgers lie.
+    pub fn tenant(mut self, name: &str) -> Self {
+        self.command.env_remove("CUDA_DEVICE_MEMORY_SHARED_CACHE").env("GPUQUOTA_TENANT", name);
         self
     }
 

@@ -40,6 +40,10 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         void *library = dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
         if (!library) { printf("%s %s\n", argv[i], dlerror()); continue; }
+        if (dlsym(library, "cuInit")) {
+            show("driver-dlvsym-alloc", dlvsym(library, "cuMemAlloc_v2", "DRIVER_1"));
+            show("driver-dlvsym-wrong", dlvsym(library, "cuMemAlloc_v2", "DRIVER_9"));
+        }
         const char *(*tell)(void) = NULL;
         *(void **)&tell = dlsym(library, "tell");
         if (tell) printf("tell %s\n", tell());

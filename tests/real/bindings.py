@@ -163,4 +163,4 @@ def _() -> None:
     answer(driver.cuModuleUnload(module))
 
 
-finish("cuda-bindings")
+finish()

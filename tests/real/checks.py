@@ -58,16 +58,16 @@ def driver_was_not_asked(function: str, bytes_asked: int) -> None:
     holds(not asked, f"{function} of {bytes_asked} bytes reached the driver")
 
 
-def finish(client: str) -> None:
-    """Tries all claims, prints a line for each, and ends the process."""
-    failed = 0
+def finish() -> None:
+    """Tries all claims, prints a line for each, and ends the process. Its first argument names it in those lines."""
+    client, failed = sys.argv[1], 0
     for text, check in _claims:
         try:
             check()
         except Exception as error:  # any failure is one line, and the rest must still be tried
             failed += 1
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            print(f"FAIL {client}: {text}: {reason}", flush=True)
+            print(f"FAIL  {client}: {text}: {reason}", flush=True)
         else:
-            print(f"ok   {client}: {text}", flush=True)
+            print(f"ok    {client}: {text}", flush=True)
     sys.exit(1 if failed else 0)

@@ -6,8 +6,6 @@ import pynvml
 from checks import LARGE, QUOTA, claim, equal, finish, holds
 from cuda.bindings import driver, nvml
 
-VERSION_2 = pynvml.nvmlMemory_v2
-
 
 def answer(result: tuple):
     """What a driver call returned beside its status, which must be success."""
@@ -43,7 +41,7 @@ def _() -> None:
 
 @claim("nvidia-ml-py sees the same by the second version of the call")
 def _() -> None:
-    info = pynvml.nvmlDeviceGetMemoryInfo(HANDLE, version=VERSION_2)
+    info = pynvml.nvmlDeviceGetMemoryInfo(HANDLE, version=pynvml.nvmlMemory_v2)
     agrees(info.used + info.reserved, info.free, info.total)
 
 
@@ -70,4 +68,4 @@ def _() -> None:
     holds(LARGE <= listed[0][1] <= QUOTA, f"the list says {listed[0][1]} bytes")
 
 
-finish("NVML")
+finish()

@@ -80,4 +80,4 @@ def _() -> None:
     holds(begin.elapsed_time(end) > 0, "no time passed between two events around a kernel")
 
 
-finish("numba-cuda")
+finish()

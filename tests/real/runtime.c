@@ -1,4 +1,4 @@
-/* A program on a CUDA runtime library: runtime LIBRARY NAME [refused].
+/* A program on a CUDA runtime library: runtime NAME LIBRARY [refused].
  *
  * It runs under the shim with a quota of 1 GiB and prints a line for each claim. With `refused`, the library is one of
  * NVIDIA's from 11.2 on, which work with NVIDIA's own driver only: then all that is claimed is how it ends. */
@@ -16,7 +16,7 @@ static int failures;
 
 static void claim(const char *text, int holds)
 {
-    printf("%s %s: %s\n", holds ? "ok  " : "FAIL", name, text);
+    printf("%s %s: %s\n", holds ? "ok   " : "FAIL ", name, text);
     failures += !holds;
 }
 
@@ -216,15 +216,15 @@ static void refused(void)
 int main(int count, char **arguments)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    void *library = count >= 3 ? dlopen(arguments[1], RTLD_NOW) : NULL;
+    void *library = count >= 3 ? dlopen(arguments[2], RTLD_NOW) : NULL;
     if (!library) {
-        fprintf(stderr, "usage: runtime LIBRARY NAME [refused]: %s\n", count >= 3 ? dlerror() : "arguments are missing");
+        fprintf(stderr, "usage: runtime NAME LIBRARY [refused]: %s\n", count >= 3 ? dlerror() : "arguments are missing");
         return 2;
     }
-    name = arguments[2];
+    name = arguments[1];
 #define LOOK_UP(result, function, parameters) \
     if (!(function = (result(*) parameters)dlsym(library, #function))) { \
-        fprintf(stderr, "%s has no %s\n", arguments[1], #function); \
+        fprintf(stderr, "%s has no %s\n", arguments[2], #function); \
         return 2; \
     }
     RUNTIME_FUNCTIONS(LOOK_UP)

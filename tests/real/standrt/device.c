@@ -23,11 +23,11 @@ static CUcontext contexts[DEVICES_MAX];
 static __thread int chosen_device;
 static __thread cudaError_t last_error;
 
-static void *address_of(const char *name)
+static void *address_of(const char *name, int version)
 {
     CUdriverProcAddressQueryResult found;
     void *address = NULL;
-    return get_proc_address(name, &address, CUDA_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &found) ? NULL : address;
+    return get_proc_address(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT, &found) ? NULL : address;
 }
 
 static void start_once(void)
@@ -37,7 +37,7 @@ static void start_once(void)
     started = (CUresult)cudaErrorInsufficientDriver;
     if (!library || !(get_proc_address = (look_up)dlsym(library, "cuGetProcAddress_v2")))
         return;
-#define LOOK_UP(name) driver.name = (__typeof__(driver.name))address_of(#name);
+#define LOOK_UP(name, version) driver.name = (__typeof__(driver.name))address_of(#name, version);
     DRIVER_FUNCTIONS(LOOK_UP)
 #undef LOOK_UP
     if (DRIVER(cuDriverGetVersion, &version) || version < NEEDS_DRIVER)
@@ -154,13 +154,18 @@ EXPORT cudaError_t cudaGetDevice(int *device)
 
 EXPORT cudaError_t cudaDeviceSynchronize(void) { IN_CONTEXT(cuCtxSynchronize); }
 
+/* Ends the device's context; the next call makes another. */
 EXPORT cudaError_t cudaDeviceReset(void)
 {
     NEED_DRIVER();
     pthread_mutex_lock(&contexts_lock);
+    CUresult result = DRIVER(cuDevicePrimaryCtxReset, chosen_device);
+    if (contexts[chosen_device])
+        (void)DRIVER(cuDevicePrimaryCtxRelease, chosen_device);
     contexts[chosen_device] = NULL;
     pthread_mutex_unlock(&contexts_lock);
-    return answer(DRIVER(cuDevicePrimaryCtxReset, chosen_device));
+    (void)DRIVER(cuCtxSetCurrent, NULL);
+    return answer(result);
 }
 
 EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr which, int device)

@@ -9,47 +9,55 @@
 #define STANDRT_H
 
 #include <cuda.h>
+#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
 /* In a header of its own, which the runtime's wheel lacks. */
 CUresult cuProfilerStart(void);
 CUresult cuProfilerStop(void);
+typedef CUresult (*PFN_cuProfilerStart_v4000)(void);
+typedef CUresult (*PFN_cuProfilerStop_v4000)(void);
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The driver's functions in use, by their base names, as cuGetProcAddress wants them. */
+/* The driver's functions in use: name and version by which cuGetProcAddress gives the form that cuda.h declares. */
 #define DRIVER_FUNCTIONS(F) \
-    F(cuInit) F(cuDriverGetVersion) \
-    F(cuDeviceGetCount) F(cuDeviceGetName) F(cuDeviceTotalMem) F(cuDeviceGetUuid) F(cuDeviceGetLuid) \
-    F(cuDeviceGetAttribute) F(cuDeviceGetPCIBusId) F(cuDeviceCanAccessPeer) F(cuDeviceGetDefaultMemPool) \
-    F(cuDeviceGetGraphMemAttribute) F(cuDeviceSetGraphMemAttribute) \
-    F(cuDevicePrimaryCtxRetain) F(cuDevicePrimaryCtxReset) \
-    F(cuCtxGetCurrent) F(cuCtxSetCurrent) F(cuCtxGetDevice) F(cuCtxSynchronize) F(cuCtxEnablePeerAccess) \
-    F(cuCtxGetStreamPriorityRange) \
-    F(cuMemAlloc) F(cuMemAllocPitch) F(cuMemAllocManaged) F(cuMemAllocAsync) F(cuMemFree) F(cuMemFreeAsync) \
-    F(cuMemHostAlloc) F(cuMemFreeHost) F(cuMemHostRegister) F(cuMemHostUnregister) F(cuMemGetInfo) \
-    F(cuMemPoolGetAttribute) F(cuMemPoolSetAttribute) F(cuMemPoolTrimTo) F(cuMemPoolSetAccess) \
-    F(cuArrayCreate) F(cuArrayDestroy) \
-    F(cuMemcpy) F(cuMemcpyHtoD) F(cuMemcpyDtoH) F(cuMemcpyAsync) F(cuMemcpyHtoDAsync) F(cuMemcpyDtoHAsync) \
-    F(cuMemcpyDtoDAsync) F(cuMemcpyPeerAsync) F(cuMemcpy2DAsync) F(cuMemsetD8) F(cuMemsetD8Async) \
-    F(cuPointerGetAttributes) \
-    F(cuIpcGetMemHandle) F(cuIpcOpenMemHandle) F(cuIpcCloseMemHandle) F(cuIpcGetEventHandle) F(cuIpcOpenEventHandle) \
-    F(cuStreamCreate) F(cuStreamCreateWithPriority) F(cuStreamDestroy) F(cuStreamQuery) F(cuStreamSynchronize) \
-    F(cuStreamWaitEvent) F(cuStreamGetPriority) F(cuStreamAddCallback) F(cuLaunchHostFunc) \
-    F(cuStreamBeginCapture) F(cuStreamBeginCaptureToGraph) F(cuStreamEndCapture) F(cuStreamIsCapturing) \
-    F(cuStreamGetCaptureInfo) F(cuStreamUpdateCaptureDependencies) F(cuThreadExchangeStreamCaptureMode) \
-    F(cuEventCreate) F(cuEventDestroy) F(cuEventRecord) F(cuEventRecordWithFlags) F(cuEventQuery) \
-    F(cuEventSynchronize) F(cuEventElapsedTime) \
-    F(cuGraphInstantiateWithFlags) F(cuGraphLaunch) F(cuGraphDestroy) F(cuGraphExecDestroy) F(cuGraphGetNodes) \
-    F(cuGraphNodeGetDependencies) F(cuUserObjectCreate) F(cuUserObjectRelease) F(cuGraphRetainUserObject) \
-    F(cuLibraryLoadData) F(cuLibraryLoadFromFile) F(cuLibraryUnload) F(cuLibraryGetKernel) F(cuLibraryGetKernelCount) \
-    F(cuLibraryGetGlobal) F(cuLibraryGetManaged) F(cuLibraryGetUnifiedFunction) \
-    F(cuKernelGetFunction) F(cuKernelSetAttribute) \
-    F(cuFuncGetAttribute) F(cuFuncSetAttribute) F(cuLaunchKernel) F(cuLaunchKernelEx) F(cuLaunchCooperativeKernel) \
-    F(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \
-    F(cuProfilerStart) F(cuProfilerStop)
+    F(cuInit, 2000) F(cuDriverGetVersion, 2020) F(cuDeviceGetCount, 2000) F(cuDeviceGetName, 2000) \
+    F(cuDeviceTotalMem, 3020) F(cuDeviceGetUuid, 11040) F(cuDeviceGetLuid, 10000) F(cuDeviceGetAttribute, 2000) \
+    F(cuDeviceGetPCIBusId, 4010) F(cuDeviceCanAccessPeer, 4000) F(cuDeviceGetDefaultMemPool, 11020) \
+    F(cuDeviceGetGraphMemAttribute, 11040) F(cuDeviceSetGraphMemAttribute, 11040) F(cuDevicePrimaryCtxRetain, 7000) \
+    F(cuDevicePrimaryCtxReset, 11000) F(cuDevicePrimaryCtxRelease, 11000) F(cuCtxGetCurrent, 4000) \
+    F(cuCtxSetCurrent, 4000) F(cuCtxGetDevice, 2000) F(cuCtxSynchronize, 2000) F(cuCtxEnablePeerAccess, 4000) \
+    F(cuCtxGetStreamPriorityRange, 5050) F(cuMemAlloc, 3020) F(cuMemAllocPitch, 3020) F(cuMemAllocManaged, 6000) \
+    F(cuMemAllocAsync, 11020) F(cuMemFree, 3020) F(cuMemFreeAsync, 11020) F(cuMemHostAlloc, 2020) \
+    F(cuMemFreeHost, 2000) F(cuMemHostRegister, 6050) F(cuMemHostUnregister, 4000) F(cuMemGetInfo, 3020) \
+    F(cuMemPoolGetAttribute, 11020) F(cuMemPoolSetAttribute, 11020) F(cuMemPoolTrimTo, 11020) \
+    F(cuMemPoolSetAccess, 11020) F(cuArrayCreate, 3020) F(cuArrayDestroy, 2000) F(cuMemcpy, 4000) \
+    F(cuMemcpyHtoD, 3020) F(cuMemcpyDtoH, 3020) F(cuMemcpyAsync, 4000) F(cuMemcpyHtoDAsync, 3020) \
+    F(cuMemcpyDtoHAsync, 3020) F(cuMemcpyDtoDAsync, 3020) F(cuMemcpy2DAsync, 3020) \
+    F(cuMemsetD8, 3020) F(cuMemsetD8Async, 3020) F(cuPointerGetAttributes, 7000) F(cuIpcGetMemHandle, 4010) \
+    F(cuIpcOpenMemHandle, 11000) F(cuIpcCloseMemHandle, 4010) F(cuIpcGetEventHandle, 4010) \
+    F(cuIpcOpenEventHandle, 4010) F(cuStreamCreate, 2000) F(cuStreamCreateWithPriority, 5050) \
+    F(cuStreamDestroy, 4000) F(cuStreamQuery, 2000) F(cuStreamSynchronize, 2000) F(cuStreamWaitEvent, 3020) \
+    F(cuStreamGetPriority, 5050) F(cuStreamAddCallback, 5000) F(cuLaunchHostFunc, 10000) \
+    F(cuStreamBeginCapture, 10010) F(cuStreamBeginCaptureToGraph, 12030) F(cuStreamEndCapture, 10000) \
+    F(cuStreamIsCapturing, 10000) F(cuStreamGetCaptureInfo, 12030) F(cuStreamUpdateCaptureDependencies, 12030) \
+    F(cuThreadExchangeStreamCaptureMode, 10010) F(cuEventCreate, 2000) F(cuEventDestroy, 4000) \
+    F(cuEventRecord, 2000) F(cuEventRecordWithFlags, 11010) F(cuEventQuery, 2000) F(cuEventSynchronize, 2000) \
+    F(cuEventElapsedTime, 12080) F(cuGraphInstantiateWithFlags, 11040) F(cuGraphLaunch, 10000) \
+    F(cuGraphDestroy, 10000) F(cuGraphExecDestroy, 10000) F(cuGraphGetNodes, 10000) \
+    F(cuGraphNodeGetDependencies, 12030) F(cuUserObjectCreate, 11030) F(cuUserObjectRelease, 11030) \
+    F(cuGraphRetainUserObject, 11030) F(cuLibraryLoadData, 12000) F(cuLibraryLoadFromFile, 12000) \
+    F(cuLibraryUnload, 12000) F(cuLibraryGetKernel, 12000) F(cuLibraryGetKernelCount, 12040) \
+    F(cuLibraryGetGlobal, 12000) F(cuLibraryGetManaged, 12000) F(cuLibraryGetUnifiedFunction, 12000) \
+    F(cuKernelGetFunction, 12000) F(cuKernelSetAttribute, 12000) F(cuFuncGetAttribute, 2020) \
+    F(cuFuncSetAttribute, 9000) F(cuLaunchKernel, 4000) F(cuLaunchKernelEx, 11060) \
+    F(cuLaunchCooperativeKernel, 9000) F(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000) \
+    F(cuProfilerStart, 4000) F(cuProfilerStop, 4000)
 
-#define FIELD(name) __typeof__(&name) name;
+#define FIELD(name, version) \
+    __typeof__(&name) name; \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(&name), PFN_##name##_v##version), #name " has changed");
 struct driver {
     DRIVER_FUNCTIONS(FIELD)
 };
