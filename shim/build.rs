@@ -26,12 +26,12 @@ fn main() {
             Some(module) => hooked(id, symbol, module, &mut out),
             None => trampoline(id, symbol, &mut out),
         }
-        writeln!(addresses, "    Address({} as *const c_void),", symbol.name).expect("writing to a string");
+        writeln!(addresses, "        {id} => {} as *const c_void,", symbol.name).expect("writing to a string");
     }
+    // A match and not a table: a table of addresses is what the loader would have to relocate in every program.
     writeln!(
         out,
-        "/// The shim's own entry points, in the list's order.\npub(crate) static ENTRIES: [Address; {}] = [\n{addresses}];",
-        SYMBOLS.len()
+        "/// The shim's own entry point at a place of the list.\npub(crate) fn address_of(id: Id) -> *const c_void {{\n    match id.0 {{\n{addresses}        _ => core::ptr::null(),\n    }}\n}}",
     )
     .expect("writing to a string");
     out.push_str("/// Places in the list, for our own calls of the driver; few are needed.\n#[allow(dead_code, non_upper_case_globals)]\npub(crate) mod id {\n");

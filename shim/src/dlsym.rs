@@ -6,7 +6,7 @@
 //! whole: "cublas..." and "curl..." are nobody's business here.
 #![allow(unsafe_code)]
 
-use crate::entry::ENTRIES;
+use crate::entry::{address_of, id};
 use crate::names::Id;
 use crate::process::{self, Inside};
 use crate::{driver, elf, real};
@@ -146,7 +146,7 @@ fn judge_name(handle: *mut c_void, name: *const c_char, caller: *const c_void) -
     if found.is_null() {
         return None;
     }
-    let ours = ENTRIES[id.0].0;
+    let ours = address_of(id);
     if found != ours && !leads_to_driver(found, id) {
         return None;
     }
@@ -166,7 +166,7 @@ fn unknown(handle: *mut c_void, name: *const c_char) -> Option<*const c_void> {
         return None;
     }
     let _inside = Inside::enter();
-    let own = ENTRIES[crate::entry::id::cuInit].0;
+    let own = address_of(Id(id::cuInit));
     let driver =
         if next_dlsym(handle, c"cuInit").cast_const() == own { driver::open(Library::Cuda) } else { return None };
     (!driver.is_null()).then(|| next_dlsym(driver, name).cast_const())
@@ -175,7 +175,7 @@ fn unknown(handle: *mut c_void, name: *const c_char) -> Option<*const c_void> {
 /// Our entry point when the driver has the function, else NULL with the loader's error set, as without us.
 fn present(id: Id, name: &CStr) -> *const c_void {
     if real::driver_address(id).is_some() {
-        return ENTRIES[id.0].0;
+        return address_of(id);
     }
     // A failing look-up sets the error that programs ask `dlerror` for: in the driver, or in any library that lacks the name.
     let driver = driver::open(id.library());

@@ -9,6 +9,7 @@
 use crate::args::FromArg;
 use crate::hooks::{self, Answer, Code, Refusal};
 use crate::log;
+use crate::names::Id;
 use crate::process::Inside;
 use crate::real::{self, trampoline};
 use core::ffi::{c_char, c_int, c_void};
@@ -17,12 +18,6 @@ use quota_core::settings::LogLevel;
 
 /// NVML_ERROR_UNKNOWN
 const NVML_UNKNOWN: CUresult = CUresult(999);
-
-/// An address that may stand in a static.
-#[derive(Clone, Copy)]
-pub(crate) struct Address(pub(crate) *const c_void);
-// SAFETY: addresses of functions, which never change.
-unsafe impl Sync for Address {}
 
 /// Which default stream a symbol means.
 #[derive(Clone, Copy, PartialEq, Eq)]

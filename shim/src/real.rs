@@ -1,8 +1,8 @@
 //! Addresses behind our entry points: the driver's, or those of another preloaded library that stands
 //! between us and the driver.
 //!
-//! Every slot starts at [`lazy`], which loads both libraries at the first call of any driver function and
-//! then goes on to the function asked for. Loading may run in several threads at once: all store the same.
+//! Every slot starts empty, which leads to [`lazy`]: it loads both libraries at the first call of any driver
+//! function and then goes on to the function asked for. Loading may run in several threads at once: all store the same.
 #![allow(unsafe_code)]
 
 use crate::names::{COUNT, Id};
@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use driver_api::{CUresult, Library};
 
 /// Where a call goes; read by the trampolines.
-pub(crate) static NEXT: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(lazy as *mut c_void) }; COUNT];
+pub(crate) static NEXT: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; COUNT];
 /// The driver's own addresses; null for what it lacks.
 static DRIVER: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; COUNT];
 static LOADED: AtomicBool = AtomicBool::new(false);
@@ -126,7 +126,7 @@ extern "C" fn load_and_find(index: usize) -> *const c_void {
 /// Keeps the caller's arguments, loads the libraries, and goes on to the function.
 #[unsafe(naked)]
 #[cfg(target_arch = "x86_64")]
-unsafe extern "C" fn lazy() {
+pub(crate) unsafe extern "C" fn lazy() {
     core::arch::naked_asm!(
         "push rbp",
         "mov rbp, rsp",
@@ -175,7 +175,7 @@ unsafe extern "C" fn lazy() {
 /// Keeps the caller's arguments, loads the libraries, and goes on to the function.
 #[unsafe(naked)]
 #[cfg(target_arch = "aarch64")]
-unsafe extern "C" fn lazy() {
+pub(crate) unsafe extern "C" fn lazy() {
     core::arch::naked_asm!(
         "stp x29, x30, [sp, -16]!",
         "stp x0, x1, [sp, -16]!",
@@ -210,11 +210,17 @@ unsafe extern "C" fn lazy() {
 macro_rules! trampoline {
     ($index:expr) => {
         core::arch::naked_asm!(
+            "mov r10, qword ptr [rip + {next} + {offset}]",
+            "test r10, r10",
+            "jz 2f",
+            "jmp r10",
+            "2:",
             "mov r11d, {index}",
-            "jmp qword ptr [rip + {next} + {offset}]",
+            "jmp {lazy}",
             index = const $index,
             offset = const $index * 8,
             next = sym crate::real::NEXT,
+            lazy = sym crate::real::lazy,
         )
     };
 }
@@ -228,9 +234,13 @@ macro_rules! trampoline {
             "adrp x16, {next}",
             "add x16, x16, :lo12:{next}",
             "ldr x16, [x16, x17, lsl 3]",
+            "cbz x16, 2f",
             "br x16",
+            "2:",
+            "b {lazy}",
             index = const $index,
             next = sym crate::real::NEXT,
+            lazy = sym crate::real::lazy,
         )
     };
 }

@@ -4,7 +4,7 @@
 
 use super::Answer;
 use crate::args::{Name, Out, Raw};
-use crate::entry::{ENTRIES, Next};
+use crate::entry::{Next, address_of};
 use crate::real;
 use core::ffi::c_void;
 use driver_api::CUdriverProcAddressQueryResult;
@@ -41,6 +41,6 @@ fn swap(symbol: &Name<'_>, pfn: Out<*mut c_void>) {
         return;
     }
     if let Some(id) = real::entry_of(found, symbol.0) {
-        pfn.set(ENTRIES[id.0].0.cast_mut());
+        pfn.set(address_of(id).cast_mut());
     }
 }
