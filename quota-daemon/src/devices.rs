@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn what_names_none_or_several_is_refused_with_the_list() {
-        for (selection, word) in [("3", "no device"), ("GPU-aaa", "several"), ("GPU-", "no device"), ("0,", "names no"), ("", "names no")]
+        for (selection, word) in
+            [("3", "no device"), ("GPU-aaa", "several"), ("GPU-", "no device"), ("0,", "names no"), ("", "names no")]
         {
             let error = select(&DEVICES, selection).expect_err(selection).to_string();
             assert!(error.contains(word), "{error}");
@@ -157,7 +158,9 @@ mod tests {
     fn a_uuid_is_read_as_it_is_written() {
         let uuid = parse_uuid("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f").expect("legal");
         assert_eq!(uuid, core::array::from_fn(|index| index as u8));
-        for bad in ["", "GPU-", "0001", "GPU-000102030405060708090a0b0c0d0e0", "GPU-zz010203-0405-0607-0809-0a0b0c0d0e0f"] {
+        for bad in
+            ["", "GPU-", "0001", "GPU-000102030405060708090a0b0c0d0e0", "GPU-zz010203-0405-0607-0809-0a0b0c0d0e0f"]
+        {
             assert_eq!(parse_uuid(bad), None, "{bad}");
         }
     }

@@ -141,7 +141,12 @@ impl Document {
         for (index, tenant) in raw.tenants.iter().flatten().enumerate() {
             let rule = tenant_rule(&format!("tenants[{index}]"), tenant)?;
             if document.tenants.iter().any(|other| other.name == rule.name) {
-                return Err(value(&format!("tenants[{index}].name"), &rule.name, "it is there twice", "different names"));
+                return Err(value(
+                    &format!("tenants[{index}].name"),
+                    &rule.name,
+                    "it is there twice",
+                    "different names",
+                ));
             }
             document.tenants.push(rule);
         }
@@ -223,14 +228,22 @@ fn device_rule(place: &str, raw: &RawDevice) -> Result<DeviceRule, DocumentError
                 "time-slice or exclusive",
             ));
         }
-        _ => return Err(value(&format!("{place}.sharing"), sharing, "it is unknown", "time-slice, mps, mig or exclusive")),
+        _ => {
+            return Err(value(
+                &format!("{place}.sharing"),
+                sharing,
+                "it is unknown",
+                "time-slice, mps, mig or exclusive",
+            ));
+        }
     };
     if let Some(Scalar(text)) = raw.oversubscribe.as_ref().filter(|scalar| scalar.0.parse() != Ok(1.0)) {
         return Err(value(&format!("{place}.oversubscribe"), text, "this version can't do it", "1.0"));
     }
-    let jobs_max = read(&format!("{place}.max_jobs"), raw.max_jobs.as_ref(), "a whole number from 1 to 1024", |text| {
-        text.parse::<u32>().ok().filter(|jobs| (1..=1024).contains(jobs)).ok_or("it is out of range")
-    })?;
+    let jobs_max =
+        read(&format!("{place}.max_jobs"), raw.max_jobs.as_ref(), "a whole number from 1 to 1024", |text| {
+            text.parse::<u32>().ok().filter(|jobs| (1..=1024).contains(jobs)).ok_or("it is out of range")
+        })?;
     let defaults = raw.defaults.as_ref();
     Ok(DeviceRule {
         select: raw.select.as_ref().map_or_else(|| "all".to_owned(), |scalar| scalar.0.clone()),

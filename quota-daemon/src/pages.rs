@@ -8,6 +8,7 @@ use quota_wire::lock::{self, LedgerLock};
 use quota_wire::memory::{Access, Mapping, anonymous_file, seal_against_others};
 use quota_wire::page::QuotaPage;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -86,12 +87,14 @@ impl Pages {
     /// # Errors
     /// What the kernel says.
     pub fn of(&mut self, tenant: TenantId, registry: &Registry) -> io::Result<&TenantPages> {
-        if !self.tenants.contains_key(&tenant) {
-            let pages = TenantPages::new(registry.devices())?;
-            pages.publish(tenant, registry);
-            self.tenants.insert(tenant, pages);
+        match self.tenants.entry(tenant) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                let pages = TenantPages::new(registry.devices())?;
+                pages.publish(tenant, registry);
+                Ok(entry.insert(pages))
+            }
         }
-        Ok(&self.tenants[&tenant])
     }
 
     /// Publishes what holds for the tenant now.

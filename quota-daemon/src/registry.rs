@@ -296,7 +296,8 @@ impl Registry {
 
     /// Grants what the document says to one of its tenants.
     fn add_standing(&mut self, rule: &TenantRule) -> Result<(), String> {
-        let wants: Vec<(usize, Quota)> = self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
+        let wants: Vec<(usize, Quota)> =
+            self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
         self.fits(&wants, None, false).map_err(|no_room| format!("tenant {}: {no_room}", rule.name))?;
         let id = self.make_tenant(rule.name.clone(), 0, Origin::Document(rule.matches.clone()));
         self.grant(id, &wants);
@@ -322,7 +323,8 @@ impl Tenant {
 
     fn effective(&self, device: usize) -> Option<Quota> {
         let mut quota = self.grants.get(device).copied().flatten()?.quota;
-        for (_, memory, compute) in self.members.values().flat_map(|member| &member.asks).filter(|ask| ask.0 == device) {
+        for (_, memory, compute) in self.members.values().flat_map(|member| &member.asks).filter(|ask| ask.0 == device)
+        {
             quota.memory_cap = least(quota.memory_cap, *memory);
             quota.compute_cap = least(quota.compute_cap, *compute);
         }
@@ -332,9 +334,10 @@ impl Tenant {
     /// Says why user `uid` may not act for this tenant, when it may not.
     fn check_user(&self, uid: u32, cgroup: &str) -> Result<(), String> {
         match &self.origin {
-            Origin::Document(rule) if !rule.covers(uid, cgroup) && uid != 0 => {
-                Err(format!("tenant {} is not for user {uid} in cgroup {cgroup} (see `match` in the daemon's document)", self.name))
-            }
+            Origin::Document(rule) if !rule.covers(uid, cgroup) && uid != 0 => Err(format!(
+                "tenant {} is not for user {uid} in cgroup {cgroup} (see `match` in the daemon's document)",
+                self.name
+            )),
             Origin::Job | Origin::Hello { .. } if uid != self.owner && uid != 0 => {
                 Err(format!("tenant {} belongs to user {}; choose another name", self.name, self.owner))
             }

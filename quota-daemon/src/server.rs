@@ -215,7 +215,8 @@ impl Server {
 
     /// How long to sleep when nothing happens; for ever, most of the time.
     fn timeout(&self) -> Option<Timespec> {
-        let queue = self.registry.next_deadline_ms().map(|deadline_ms| self.started + Duration::from_millis(deadline_ms));
+        let queue =
+            self.registry.next_deadline_ms().map(|deadline_ms| self.started + Duration::from_millis(deadline_ms));
         let lists = self.lists.iter().map(|(_, _, deadline)| *deadline).min();
         let idle = self.idle_since.zip(self.configuration.idle_exit).map(|(since, idle_exit)| since + idle_exit);
         let next = [queue, lists, idle].into_iter().flatten().min()?;

@@ -47,8 +47,7 @@ impl Signals {
         let wanted = size_of_val(&info);
         // SAFETY: the kernel fills at most `wanted` bytes.
         let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut info).cast(), wanted) };
-        (read == wanted as isize)
-            .then_some(Received { number: info.ssi_signo as i32, by_process: info.ssi_code <= 0 })
+        (read == wanted as isize).then_some(Received { number: info.ssi_signo as i32, by_process: info.ssi_code <= 0 })
     }
 
     /// Waits for the next signal.

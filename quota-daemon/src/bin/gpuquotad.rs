@@ -85,7 +85,8 @@ fn start(options: &Options) -> Result<(), (u8, String)> {
         return check(&document, overrides, devices.as_ref().map(|(_, inventory)| inventory));
     }
     let (nvml, inventory) = devices.map_err(|error| (1, no_devices(&error)))?;
-    let socket = options.socket.clone().or_else(|| document.socket.clone()).unwrap_or_else(|| default_socket(options.user));
+    let socket =
+        options.socket.clone().or_else(|| document.socket.clone()).unwrap_or_else(|| default_socket(options.user));
     let configuration = Configuration {
         socket: std::path::absolute(&socket).unwrap_or(socket),
         user: options.user,
@@ -105,12 +106,21 @@ fn start(options: &Options) -> Result<(), (u8, String)> {
     server.run().map_err(|error| (1, error.to_string()))
 }
 
-fn check(document: &Document, overrides: Overrides, devices: Result<&Inventory, &NvmlError>) -> Result<(), (u8, String)> {
+fn check(
+    document: &Document,
+    overrides: Overrides,
+    devices: Result<&Inventory, &NvmlError>,
+) -> Result<(), (u8, String)> {
     match devices {
         Ok(inventory) => {
             let registry = Registry::new(inventory, document, overrides).map_err(|reason| (STATUS_USAGE, reason))?;
             for (index, device) in registry.devices().iter().enumerate() {
-                println!("device {index}: {}, {}, {} capacity", device.uuid_text, device.name, device.capacity().human());
+                println!(
+                    "device {index}: {}, {}, {} capacity",
+                    device.uuid_text,
+                    device.name,
+                    device.capacity().human()
+                );
             }
             println!("the document is fit for use");
             Ok(())

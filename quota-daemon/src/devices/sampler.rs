@@ -28,7 +28,9 @@ impl Sampler {
         let ready = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let latest = Arc::new(Mutex::new(vec![DeviceSample::default(); count]));
         let sampler = Self { ask, ready: Arc::clone(&ready), latest: Arc::clone(&latest) };
-        std::thread::Builder::new().name("sampler".to_owned()).spawn(move || work(&nvml, count, &asked, &latest, &ready))?;
+        std::thread::Builder::new()
+            .name("sampler".to_owned())
+            .spawn(move || work(&nvml, count, &asked, &latest, &ready))?;
         Ok(sampler)
     }
 

@@ -43,7 +43,12 @@ impl Registry {
 
     /// What has to fit for a job on `devices`: what it wants, or, for a tenant of the document that comes to
     /// life, what it has.
-    pub(super) fn needs(&self, tenant: Option<TenantId>, devices: &[usize], wants: &[(usize, Quota)]) -> Vec<(usize, Quota)> {
+    pub(super) fn needs(
+        &self,
+        tenant: Option<TenantId>,
+        devices: &[usize],
+        wants: &[(usize, Quota)],
+    ) -> Vec<(usize, Quota)> {
         match tenant.map(|id| &self.tenants[&id]) {
             Some(tenant) if wants.is_empty() && !tenant.is_active() => {
                 devices.iter().filter_map(|index| Some((*index, tenant.grants[*index]?.quota))).collect()
@@ -104,14 +109,15 @@ impl Registry {
     fn guarantee_fits(&self, index: usize, asked: Option<Percent>, except: Option<TenantId>) -> Result<(), NoRoom> {
         let Some(asked) = asked else { return Ok(()) };
         let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
-        let promised: u32 = others
-            .filter_map(|(_, tenant)| Some(tenant.grants[index]?.quota.guarantee?.hundredths()))
-            .sum();
+        let promised: u32 =
+            others.filter_map(|(_, tenant)| Some(tenant.grants[index]?.quota.guarantee?.hundredths())).sum();
         if asked.hundredths() + promised <= Percent::ALL.hundredths() {
             return Ok(());
         }
         let promised = Percent::from_hundredths(promised).map_or_else(|| "0%".to_owned(), |sum| sum.to_string());
-        Err(NoRoom::NotNow(format!("a guarantee of {asked} on device {index} does not fit: {promised} are promised already")))
+        Err(NoRoom::NotNow(format!(
+            "a guarantee of {asked} on device {index} does not fit: {promised} are promised already"
+        )))
     }
 
     fn takes_another_job(&self, index: usize, except: Option<TenantId>) -> Result<(), NoRoom> {

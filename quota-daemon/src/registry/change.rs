@@ -95,7 +95,8 @@ impl Registry {
             return Ok(());
         };
         tenant.origin = Origin::Document(rule.matches.clone());
-        let wants: Vec<(usize, Quota)> = self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
+        let wants: Vec<(usize, Quota)> =
+            self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
         self.grant(id, &wants);
         Ok(())
     }

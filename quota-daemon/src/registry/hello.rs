@@ -1,6 +1,9 @@
 //! A process with the shim says hello: which tenant is it of, and on what terms?
 
-use super::{Action, Ask, ConnectionId, MEMBERSHIPS_PER_PROCESS_MAX, Member, Origin, Registry, TENANTS_MAX, Tenant, TenantId, Welcome};
+use super::{
+    Action, Ask, ConnectionId, MEMBERSHIPS_PER_PROCESS_MAX, Member, Origin, Registry, TENANTS_MAX, Tenant, TenantId,
+    Welcome,
+};
 use crate::peer::{Peer, clean};
 use quota_core::ledger::{DEVICES_MAX, SLOTS_MAX};
 use quota_core::settings::{TENANT_FORM, parse_priority, parse_tenant};
@@ -88,7 +91,8 @@ impl Registry {
     /// A name for people, from user and cgroup.
     fn name_for(&self, peer: &Peer) -> String {
         let last = peer.cgroup.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
-        let last: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).take(48).collect();
+        let last: String =
+            last.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).take(48).collect();
         let stem = if last.is_empty() { format!("user-{}", peer.uid) } else { format!("user-{}@{last}", peer.uid) };
         self.free_name(&stem, true)
     }
@@ -123,13 +127,7 @@ impl Registry {
         let tenant = self.tenants.get_mut(&id).expect("the caller has found it");
         let binding = binding(tenant, asks);
         let changed = !wants.is_empty() || !binding.is_empty();
-        let member = Member {
-            peer: peer.clone(),
-            command: clean(&hello.command),
-            slot,
-            sees,
-            asks: binding,
-        };
+        let member = Member { peer: peer.clone(), command: clean(&hello.command), slot, sees, asks: binding };
         tenant.members.insert(connection, member);
         Ok((slot, changed))
     }

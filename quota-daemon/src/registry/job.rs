@@ -41,8 +41,10 @@ impl Wish {
             Some(None) => Err(format!("{name}: it is out of range; expected {}", units::PERCENT_FORM)),
             other => Ok(other.flatten()),
         };
-        let size = |text: &str| text.parse().map_err(|why| format!("memory: {text:?}: {why}; expected {}", units::SIZE_FORM));
-        let class = |word: &str| parse_priority(word).map_err(|why| format!("priority: {why}; expected {PRIORITY_FORM}"));
+        let size =
+            |text: &str| text.parse().map_err(|why| format!("memory: {text:?}: {why}; expected {}", units::SIZE_FORM));
+        let class =
+            |word: &str| parse_priority(word).map_err(|why| format!("priority: {why}; expected {PRIORITY_FORM}"));
         let wish = Self {
             memory: memory.map(size).transpose()?,
             compute: percent("compute", compute)?,
@@ -80,8 +82,13 @@ impl Registry {
         let names: Vec<(&str, &str)> =
             self.devices.iter().map(|device| (device.uuid_text.as_str(), device.name.as_str())).collect();
         let devices = select(&names, admit.device.as_deref().unwrap_or("all")).map_err(|error| error.to_string())?;
-        let wish =
-            Wish::read(admit.memory.as_deref(), admit.compute, admit.guarantee, admit.weight, admit.priority.as_deref())?;
+        let wish = Wish::read(
+            admit.memory.as_deref(),
+            admit.compute,
+            admit.guarantee,
+            admit.weight,
+            admit.priority.as_deref(),
+        )?;
         Ok(Job {
             tenant: admit.tenant.clone(),
             uid: peer.uid,

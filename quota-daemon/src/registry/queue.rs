@@ -21,9 +21,19 @@ pub(super) struct Waiting {
     told: Option<(u32, String)>,
 }
 
+/// What is to be granted, by the number of the device.
+type Wants = Vec<(usize, Quota)>;
+
 impl Registry {
     /// Answers `gpuquota run`.
-    pub fn admit(&mut self, connection: ConnectionId, peer: &Peer, admit: &Admit, now_ms: u64, actions: &mut Vec<Action>) {
+    pub fn admit(
+        &mut self,
+        connection: ConnectionId,
+        peer: &Peer,
+        admit: &Admit,
+        now_ms: u64,
+        actions: &mut Vec<Action>,
+    ) {
         let known = self.waiting.iter().any(|waiting| waiting.connection == connection)
             || self.tenants.values().any(|tenant| tenant.jobs.contains(&connection));
         if known {
@@ -33,7 +43,8 @@ impl Registry {
             Ok(job) => job,
             Err(reason) => return refuse(connection, reason, actions),
         };
-        let ahead = self.waiting.iter().any(|waiting| waiting.job.devices.iter().any(|device| job.devices.contains(device)));
+        let ahead =
+            self.waiting.iter().any(|waiting| waiting.job.devices.iter().any(|device| job.devices.contains(device)));
         let placed = match self.plan(&job) {
             Ok((_, wants)) if ahead && !wants.is_empty() => {
                 Err(NoRoom::NotNow(format!("{} jobs wait for room before it", self.waiting.len())))
@@ -83,7 +94,8 @@ impl Registry {
         let queue = std::mem::take(&mut self.waiting);
         for mut waiting in queue {
             let blocked = waiting.job.devices.iter().any(|device| wanted_before.contains(device));
-            let placed = if blocked { self.plan(&waiting.job).map(|_| None) } else { self.place(&waiting.job).map(Some) };
+            let placed =
+                if blocked { self.plan(&waiting.job).map(|_| None) } else { self.place(&waiting.job).map(Some) };
             let reason = match placed {
                 Ok(Some(tenant)) => {
                     self.seat(tenant, waiting.connection, &waiting.job, actions);
@@ -120,7 +132,7 @@ impl Registry {
     }
 
     /// The job's tenant, when there is one already, and what it has to be granted.
-    fn plan(&self, job: &Job) -> Result<(Option<TenantId>, Vec<(usize, Quota)>), NoRoom> {
+    fn plan(&self, job: &Job) -> Result<(Option<TenantId>, Wants), NoRoom> {
         let tenant = job.tenant.as_deref().and_then(|name| self.tenant_named(name));
         if tenant.is_none() && self.tenants.len() >= TENANTS_MAX {
             return Err(NoRoom::NotNow(format!("there are {TENANTS_MAX} tenants already")));
@@ -195,6 +207,7 @@ fn refuse(connection: ConnectionId, reason: String, actions: &mut Vec<Action>) {
 fn stem(command: &str) -> String {
     let word = command.split_whitespace().next().unwrap_or_default();
     let word = word.rsplit('/').next().unwrap_or_default();
-    let legal: String = word.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).take(32).collect();
+    let legal: String =
+        word.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')).take(32).collect();
     if legal.is_empty() { "job".to_owned() } else { legal }
 }

@@ -1,6 +1,6 @@
 //! What people see: processes and devices as rows.
 
-use super::{ConnectionId, Member, Registry, Tenant, TenantId, Origin};
+use super::{ConnectionId, Member, Origin, Registry, Tenant, TenantId};
 use crate::devices::DeviceSample;
 use quota_core::Bytes;
 use quota_core::Percent;
@@ -31,7 +31,8 @@ impl Registry {
                 self.member_rows(*id, tenant, member, usage, sample, &mut rows);
             }
         }
-        let known: Vec<u32> = self.tenants.values().flat_map(|tenant| tenant.members.values()).map(|it| it.peer.pid).collect();
+        let known: Vec<u32> =
+            self.tenants.values().flat_map(|tenant| tenant.members.values()).map(|it| it.peer.pid).collect();
         for (index, device) in sample.iter().enumerate().take(self.devices.len()) {
             for (pid, bytes) in device.processes.iter().filter(|(pid, _)| !known.contains(pid)) {
                 rows.extend(describe(*pid).map(|facts| self.foreign_row(index, *pid, *bytes, facts)));
@@ -58,7 +59,9 @@ impl Registry {
                 jobs: self.jobs_on(index, None) as u32,
                 driver: self.driver.clone(),
                 mig: device.mig.clone(),
-                health: error.unwrap_or_else(|| if seen.is_some_and(|seen| seen.used.is_some()) { "ok" } else { "unknown" }.to_owned()),
+                health: error.unwrap_or_else(|| {
+                    if seen.is_some_and(|seen| seen.used.is_some()) { "ok" } else { "unknown" }.to_owned()
+                }),
             }
         };
         self.devices.iter().enumerate().map(row).collect()
@@ -103,7 +106,14 @@ impl Registry {
         }
     }
 
-    fn member_row(&self, tenant: &Tenant, member: &Member, index: usize, charged: Bytes, driver: Option<Bytes>) -> ProcessRow {
+    fn member_row(
+        &self,
+        tenant: &Tenant,
+        member: &Member,
+        index: usize,
+        charged: Bytes,
+        driver: Option<Bytes>,
+    ) -> ProcessRow {
         let quota = tenant.effective(index).unwrap_or_default();
         let by_hello = matches!(tenant.origin, Origin::Hello { .. });
         let unmanaged = by_hello && quota.memory_cap.is_none() && quota.compute_cap.is_none();

@@ -329,8 +329,13 @@ fn a_change_needs_room_and_says_what_is_above_it() {
     let message = node.set(change("20GiB")).expect("less is always possible");
     assert!(message.contains("25 GiB are in use"), "{message}");
     node.set(Change { tenant: "b".to_owned(), weight: Some(300), ..Change::default() }).expect("no memory in it");
-    assert!(node.set(Change { tenant: "b".to_owned(), ..Change::default() }).expect_err("empty").contains("nothing to change"));
-    let reason = node.set(Change { tenant: "z".to_owned(), weight: Some(1), ..Change::default() }).expect_err("unknown");
+    assert!(
+        node.set(Change { tenant: "b".to_owned(), ..Change::default() })
+            .expect_err("empty")
+            .contains("nothing to change")
+    );
+    let reason =
+        node.set(Change { tenant: "z".to_owned(), weight: Some(1), ..Change::default() }).expect_err("unknown");
     assert!(reason.contains("there are: a, b"), "{reason}");
 }
 

@@ -49,7 +49,9 @@ fn named() -> Result<Option<PathBuf>, Failure> {
         return Ok(Some(path));
     }
     let path = path.display();
-    Err(Failure::usage(format!("GPUQUOTA_SOCKET={path}: it is not an absolute path; expected the absolute path of a socket")))
+    Err(Failure::usage(format!(
+        "GPUQUOTA_SOCKET={path}: it is not an absolute path; expected the absolute path of a socket"
+    )))
 }
 
 /// Which daemon a job is for: the named one, else the simulated machine's own, else the node's, else the user's.
@@ -230,7 +232,8 @@ pub(crate) fn list<T>(
     connection.send(request, &[]).map_err(|error| Failure::new(format!("the daemon: {error}")))?;
     let mut all = Vec::new();
     for _ in 0..PACKETS_MAX {
-        let (reply, _) = connection.receive_until(deadline).map_err(|error| Failure::new(format!("the daemon: {error}")))?;
+        let (reply, _) =
+            connection.receive_until(deadline).map_err(|error| Failure::new(format!("the daemon: {error}")))?;
         let (rows, last) = rows_of(reply).map_err(|reply| unexpected(&reply))?;
         all.extend(rows);
         if last {

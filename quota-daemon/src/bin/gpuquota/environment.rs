@@ -30,7 +30,8 @@ pub(crate) fn preload(existing: Option<&str>) -> Result<(String, String), Failur
     if shim.contains([' ', ':']) {
         return Err(Failure::new(format!("{shim}: the loader can't preload from a path with a space or a colon")));
     }
-    let others: Vec<&str> = existing.unwrap_or_default().split([' ', ':']).filter(|path| !path.is_empty() && *path != shim).collect();
+    let others: Vec<&str> =
+        existing.unwrap_or_default().split([' ', ':']).filter(|path| !path.is_empty() && *path != shim).collect();
     let value = std::iter::once(shim.as_str()).chain(others).collect::<Vec<_>>().join(":");
     Ok(("LD_PRELOAD".to_owned(), value))
 }

@@ -40,14 +40,20 @@ pub(crate) fn check_command(command: &[OsString]) -> Result<(), Failure> {
 fn check_file(path: &Path) -> Result<(), Failure> {
     let data = std::fs::metadata(path).map_err(|error| failed(path.as_os_str(), &error))?;
     let executable = rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
-    if data.is_file() && executable { Ok(()) } else { Err(failed(path.as_os_str(), &ErrorKind::PermissionDenied.into())) }
+    if data.is_file() && executable {
+        Ok(())
+    } else {
+        Err(failed(path.as_os_str(), &ErrorKind::PermissionDenied.into()))
+    }
 }
 
 fn failed(name: &std::ffi::OsStr, error: &io::Error) -> Failure {
     let name = name.to_string_lossy();
     match error.kind() {
         ErrorKind::NotFound => Failure { status: STATUS_NOT_FOUND, text: format!("{name}: command not found") },
-        ErrorKind::PermissionDenied => Failure { status: STATUS_NOT_EXECUTABLE, text: format!("{name}: it can't be executed") },
+        ErrorKind::PermissionDenied => {
+            Failure { status: STATUS_NOT_EXECUTABLE, text: format!("{name}: it can't be executed") }
+        }
         _ => Failure { status: STATUS_NOT_EXECUTABLE, text: format!("{name}: {error}") },
     }
 }

@@ -28,7 +28,8 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
     let queue = options.queue.as_deref().map(queue_limit).transpose()?;
     let preload = preload(variable("LD_PRELOAD").as_deref())?;
     job::check_command(&options.command)?;
-    let simulated = options.job.simulate.as_deref().map(|machine| Simulated::new(machine, &own_folder())).transpose()?;
+    let simulated =
+        options.job.simulate.as_deref().map(|machine| Simulated::new(machine, &own_folder())).transpose()?;
     let surroundings = simulated
         .as_ref()
         .map(|simulated| simulated.environment(variable("LD_LIBRARY_PATH").as_deref()))
@@ -52,7 +53,8 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
 
 /// The name on the command line, else the one in the environment: a job within a job is of the same tenant.
 fn tenant(options: &JobOptions) -> Result<Option<String>, Failure> {
-    let options = JobOptions { tenant: options.tenant.clone().or_else(|| variable("GPUQUOTA_TENANT")), ..JobOptions::default() };
+    let options =
+        JobOptions { tenant: options.tenant.clone().or_else(|| variable("GPUQUOTA_TENANT")), ..JobOptions::default() };
     options.tenant()
 }
 
@@ -60,8 +62,11 @@ fn queue_limit(text: &str) -> Result<QueueLimit, Failure> {
     if text.is_empty() {
         return Ok(QueueLimit::Forever);
     }
-    let wait = humantime::parse_duration(text)
-        .map_err(|error| Failure::usage(format!("--queue {text}: {error}; expected a time such as 90s, 10m or 2h, and -- before the command")))?;
+    let wait = humantime::parse_duration(text).map_err(|error| {
+        Failure::usage(format!(
+            "--queue {text}: {error}; expected a time such as 90s, 10m or 2h, and -- before the command"
+        ))
+    })?;
     Ok(QueueLimit::Milliseconds(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
 }
 

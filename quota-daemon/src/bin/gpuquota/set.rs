@@ -22,7 +22,9 @@ pub(crate) fn set(options: &SetOptions) -> Result<(), Failure> {
         priority: quota.priority.map(|priority| priority.to_string()),
     };
     if (Change { tenant: options.tenant.clone(), ..Change::default() }) == change {
-        return Err(Failure::usage("set: nothing to change; give --memory, --compute, --guarantee, --weight or --priority"));
+        return Err(Failure::usage(
+            "set: nothing to change; give --memory, --compute, --guarantee, --weight or --priority",
+        ));
     }
     let socket = daemon_of(&options.tenant)?;
     tell(&administer(&socket)?, &Request::Set(change))
@@ -43,7 +45,9 @@ fn daemon_of(tenant: &str) -> Result<PathBuf, Failure> {
         (1, _) => Ok(with.remove(0)),
         (0, 0) => Err(Failure::new(format!("there is no tenant {tenant:?}: no daemon answers"))),
         (0, 1) => Err(without.remove(0)),
-        (0, _) => Err(Failure::new(format!("no daemon has a tenant {tenant:?}; gpuquota ps shows those with processes"))),
+        (0, _) => {
+            Err(Failure::new(format!("no daemon has a tenant {tenant:?}; gpuquota ps shows those with processes")))
+        }
         _ => {
             let places: Vec<String> = with.iter().map(|socket| socket.display().to_string()).collect();
             Err(Failure::new(format!(

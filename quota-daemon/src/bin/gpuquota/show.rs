@@ -58,7 +58,15 @@ fn merge(rows: &mut Vec<ProcessRow>, more: Vec<ProcessRow>) {
 /// Processes as a table.
 pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
     use Align::{Left, Right};
-    let mut columns = vec![("TENANT", Left), ("PID", Right), ("DEVICE", Right), ("USED", Right), ("QUOTA", Right), ("SHARE", Right), ("STATE", Left)];
+    let mut columns = vec![
+        ("TENANT", Left),
+        ("PID", Right),
+        ("DEVICE", Right),
+        ("USED", Right),
+        ("QUOTA", Right),
+        ("SHARE", Right),
+        ("STATE", Left),
+    ];
     if output == Output::Wide {
         columns.extend([
             ("UID", Right),
@@ -145,7 +153,8 @@ fn without_daemon() -> Result<Vec<DeviceRow>, Failure> {
     let failed = |error: &dyn core::fmt::Display| Failure { status: STATUS_FAILED, text: error.to_string() };
     let nvml = Nvml::open().map_err(|error| failed(&error))?;
     let inventory = nvml.inventory().map_err(|error| failed(&error))?;
-    let registry = Registry::new(&inventory, &Document::default(), Overrides::default()).map_err(|error| failed(&error))?;
+    let registry =
+        Registry::new(&inventory, &Document::default(), Overrides::default()).map_err(|error| failed(&error))?;
     Ok(registry.device_rows(&Nothing, &nvml.sample(inventory.devices.len())))
 }
 

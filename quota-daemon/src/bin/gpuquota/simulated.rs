@@ -67,7 +67,9 @@ impl Simulated {
 fn canonical(option: &str) -> Result<String, Failure> {
     let wrong = |why: String| {
         let known = KNOWN.join(" ");
-        Failure::usage(format!("--simulate {option}: {why}; expected one of {known}, as in l4-24gb, 2xa100-80gb or l4-24gb,t4-16gb"))
+        Failure::usage(format!(
+            "--simulate {option}: {why}; expected one of {known}, as in l4-24gb, 2xa100-80gb or l4-24gb,t4-16gb"
+        ))
     };
     let mut parts: Vec<(usize, &str)> = Vec::new();
     for part in option.split(',').map(str::trim) {
@@ -100,7 +102,10 @@ pub(crate) fn driver_folder() -> Result<PathBuf, Failure> {
     let found = places.iter().flatten().find(|folder| folder.join("libcuda.so.1").exists());
     found.cloned().ok_or_else(|| {
         let places: Vec<String> = places.iter().flatten().map(|folder| folder.display().to_string()).collect();
-        Failure::new(format!("the simulated driver is in none of {}; build it with cargo build --release", places.join(", ")))
+        Failure::new(format!(
+            "the simulated driver is in none of {}; build it with cargo build --release",
+            places.join(", ")
+        ))
     })
 }
 

@@ -72,6 +72,9 @@ mod tests {
         let mut table = Table::new(&[("TENANT", Align::Left), ("PID", Align::Right), ("COMMAND", Align::Left)]);
         table.push(vec!["vision".to_owned(), "7".to_owned(), "python".to_owned()]);
         table.push(vec!["müller-and-co".to_owned(), "12345".to_owned(), "a".to_owned()]);
-        assert_eq!(table.render(), "TENANT           PID  COMMAND\nvision             7  python\nmüller-and-co  12345  a\n");
+        assert_eq!(
+            table.render(),
+            "TENANT           PID  COMMAND\nvision             7  python\nmüller-and-co  12345  a\n"
+        );
     }
 }
