@@ -55,7 +55,7 @@ fn processes_of_a_job_share_its_quota() {
     let daemon = machine.daemon("");
     let probe = program("probe-linked");
     let script = format!(
-        "{0} linked init ctx linear:a=600M say=ready wait & {0} linked init ctx sleep=1500 linear:b=600M linear:c=400M; kill %1",
+        "{0} linked init ctx linear:a=600M say=ready sleep=8000 & {0} linked init ctx sleep=1500 linear:b=600M linear:c=400M; kill %1",
         probe.display()
     );
     let job = machine.gpuquota(&daemon, "run --memory 1GiB --tenant pair --").arg("bash").arg("-c").arg(format!("set -m; {script}"));

@@ -1,108 +1,146 @@
-//! The few driver calls that the demo's jobs and `doctor` make, looked up as any program would.
+//! The few calls of the driver API that the demo's jobs make: as any program's, through `dlopen` and `dlsym`.
 #![allow(unsafe_code)]
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
 use libloading::{Library, Symbol};
 
-/// `CUDA_ERROR_OUT_OF_MEMORY`
+/// The library's name for the loader.
+pub(crate) const LIBRARY: &str = "libcuda.so.1";
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
 pub(crate) const OUT_OF_MEMORY: i32 = 2;
-/// `CUDA_ERROR_NO_DEVICE`
-pub(crate) const NO_DEVICE: i32 = 100;
-/// `CUDA_ERROR_NOT_FOUND`: here also for a function that the driver lacks.
-const NOT_FOUND: i32 = 500;
+const SUCCESS: i32 = 0;
 
-/// The driver's own code for what went wrong.
+/// A kernel that keeps the device busy for 200 µs; the simulated driver takes the time from the name.
+const SPIN_PTX: &core::ffi::CStr = c".version 6.0
+.target sm_50
+.address_size 64
+.visible .entry spin_200us()
+{
+    .reg .pred %p<2>;
+    .reg .b64 %rd<4>;
+    mov.u64 %rd1, %globaltimer;
+AGAIN:
+    mov.u64 %rd2, %globaltimer;
+    sub.u64 %rd3, %rd2, %rd1;
+    setp.lt.u64 %p1, %rd3, 200000;
+    @%p1 bra AGAIN;
+    ret;
+}
+";
+
+/// A call that did not succeed: which, and its result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Code(pub(crate) i32);
+pub(crate) struct CudaError {
+    pub(crate) function: &'static str,
+    pub(crate) code: i32,
+}
 
-/// The driver, opened.
-pub(crate) struct Cuda(Library);
+/// The driver, with the first device's primary context current.
+#[derive(Debug)]
+pub(crate) struct Cuda {
+    library: Library,
+    device: c_int,
+}
 
-/// A block of device memory.
+/// Memory on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Block(u64);
+pub(crate) struct Allocation(u64);
 
-/// Calls the driver's function of that name with these arguments.
+/// Calls a function of the driver by its name, with its C types.
 macro_rules! call {
-    ($cuda:expr, $name:literal($($argument:expr => $kind:ty),*)) => {{
-        // SAFETY: the driver's function of this name has this signature, by its public headers.
-        let found: Result<Symbol<'_, unsafe extern "C" fn($($kind),*) -> c_int>, _> = unsafe { $cuda.0.get($name) };
-        match found {
-            // SAFETY: the arguments are values, or references that outlive the call.
-            Ok(function) => match unsafe { function($($argument),*) } {
-                0 => Ok(()),
-                code => Err(Code(code)),
-            },
-            Err(_) => Err(Code(NOT_FOUND)),
+    ($cuda:expr, $name:literal ($($type:ty),*) ($($argument:expr),*)) => {{
+        let function: Result<Symbol<'_, unsafe extern "C" fn($($type),*) -> c_int>, _> =
+            // SAFETY: the types are those of the driver API's documentation for this name.
+            unsafe { $cuda.library.get($name.as_bytes()) };
+        match function {
+            // SAFETY: as above; pointers among the arguments are valid for the call.
+            Ok(function) => checked($name, unsafe { function($($argument),*) }),
+            Err(_) => Err(CudaError { function: $name, code: -1 }),
         }
     }};
 }
 
 impl Cuda {
-    /// Opens the driver that a program would get.
+    /// Opens the driver and makes the first device's context current.
     pub(crate) fn open() -> Result<Self, String> {
-        // SAFETY: a driver's constructors are made to run in any program.
-        unsafe { Library::new("libcuda.so.1") }.map(Self).map_err(|error| error.to_string())
+        // SAFETY: the driver's library, or what stands in for it; its initialisers have no demands on the caller.
+        let library = unsafe { Library::new(LIBRARY) }.map_err(|error| format!("{LIBRARY}: {error}"))?;
+        let mut cuda = Self { library, device: 0 };
+        cuda.start().map_err(|error| format!("{} answers {}", error.function, error.code))?;
+        Ok(cuda)
     }
 
-    pub(crate) fn init(&self) -> Result<(), Code> {
-        call!(self, b"cuInit\0"(0 => c_uint))
-    }
-
-    /// 1000 × major + 10 × minor.
-    pub(crate) fn version(&self) -> Result<i32, Code> {
-        let mut version = 0;
-        call!(self, b"cuDriverGetVersion\0"(&mut version => *mut c_int)).map(|()| version)
-    }
-
-    /// Makes the first device's context the thread's.
-    pub(crate) fn use_first_device(&self) -> Result<(), Code> {
+    fn start(&mut self) -> Result<(), CudaError> {
+        call!(self, "cuInit" (c_uint) (0))?;
+        let device = &raw mut self.device;
+        call!(self, "cuDeviceGet" (*mut c_int, c_int) (device, 0))?;
         let mut context: *mut c_void = core::ptr::null_mut();
-        call!(self, b"cuDevicePrimaryCtxRetain\0"(&mut context => *mut *mut c_void, 0 => c_int))?;
-        call!(self, b"cuCtxSetCurrent\0"(context => *mut c_void))
+        call!(self, "cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int) (&mut context, self.device))?;
+        call!(self, "cuCtxSetCurrent" (*mut c_void) (context))
     }
 
-    /// Size of the first device.
-    pub(crate) fn total_bytes(&self) -> Result<u64, Code> {
+    /// The size of the device.
+    pub(crate) fn total_bytes(&self) -> Result<u64, CudaError> {
         let mut bytes = 0usize;
-        call!(self, b"cuDeviceTotalMem_v2\0"(&mut bytes => *mut usize, 0 => c_int)).map(|()| bytes as u64)
+        call!(self, "cuDeviceTotalMem_v2" (*mut usize, c_int) (&mut bytes, self.device))?;
+        Ok(bytes as u64)
     }
 
-    /// Free and total bytes of the current device.
-    pub(crate) fn memory(&self) -> Result<(u64, u64), Code> {
+    /// Free and total memory.
+    pub(crate) fn memory(&self) -> Result<(u64, u64), CudaError> {
         let (mut free, mut total) = (0usize, 0usize);
-        call!(self, b"cuMemGetInfo_v2\0"(&mut free => *mut usize, &mut total => *mut usize))
-            .map(|()| (free as u64, total as u64))
+        call!(self, "cuMemGetInfo_v2" (*mut usize, *mut usize) (&mut free, &mut total))?;
+        Ok((free as u64, total as u64))
     }
 
-    pub(crate) fn allocate(&self, bytes: u64) -> Result<Block, Code> {
+    /// Allocates.
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<Allocation, CudaError> {
         let mut at = 0u64;
-        call!(self, b"cuMemAlloc_v2\0"(&mut at => *mut u64, bytes as usize => usize)).map(|()| Block(at))
+        call!(self, "cuMemAlloc_v2" (*mut u64, usize) (&mut at, bytes as usize))?;
+        Ok(Allocation(at))
     }
 
-    pub(crate) fn free(&self, block: Block) -> Result<(), Code> {
-        call!(self, b"cuMemFree_v2\0"(block.0 => u64))
+    /// Frees.
+    pub(crate) fn free(&self, allocation: Allocation) -> Result<(), CudaError> {
+        call!(self, "cuMemFree_v2" (u64) (allocation.0))
     }
 
-    /// Copies `out` to the device and back; true when it came back the same.
-    pub(crate) fn round_trip(&self, block: Block, out: &[u8]) -> Result<bool, Code> {
-        let mut back = vec![0u8; out.len()];
-        call!(self, b"cuMemcpyHtoD_v2\0"(block.0 => u64, out.as_ptr().cast() => *const c_void, out.len() => usize))?;
-        call!(self, b"cuMemcpyDtoH_v2\0"(back.as_mut_ptr().cast() => *mut c_void, block.0 => u64, back.len() => usize))?;
-        Ok(back == out)
+    /// Copies to the device and back; true when the same bytes return.
+    pub(crate) fn round_trip(&self, allocation: Allocation) -> Result<bool, CudaError> {
+        let sent: Vec<u8> = (0..=255).collect();
+        let mut back = vec![0u8; sent.len()];
+        call!(self, "cuMemcpyHtoD_v2" (u64, *const c_void, usize) (allocation.0, sent.as_ptr().cast(), sent.len()))?;
+        call!(self, "cuMemcpyDtoH_v2" (*mut c_void, u64, usize) (back.as_mut_ptr().cast(), allocation.0, back.len()))?;
+        Ok(sent == back)
     }
 
-    /// Loads `ptx`, launches its function `name` on one thread, and waits for it.
-    pub(crate) fn launch(&self, ptx: &CStr, name: &CStr) -> Result<(), Code> {
-        let mut module: *mut c_void = core::ptr::null_mut();
-        let mut function: *mut c_void = core::ptr::null_mut();
-        let null = core::ptr::null_mut();
-        call!(self, b"cuModuleLoadData\0"(&mut module => *mut *mut c_void, ptx.as_ptr().cast() => *const c_void))?;
-        call!(self, b"cuModuleGetFunction\0"(&mut function => *mut *mut c_void, module => *mut c_void, name.as_ptr() => *const c_char))?;
-        call!(self, b"cuLaunchKernel\0"(
-            function => *mut c_void, 1 => c_uint, 1 => c_uint, 1 => c_uint, 1 => c_uint, 1 => c_uint, 1 => c_uint,
-            0 => c_uint, null => *mut c_void, null => *mut c_void, null => *mut c_void
-        ))?;
-        call!(self, b"cuCtxSynchronize\0"())
+    /// Runs the kernel so many times and waits for the last one.
+    pub(crate) fn spin(&self, times: u32) -> Result<(), CudaError> {
+        let (mut module, mut function): (*mut c_void, *mut c_void) = (core::ptr::null_mut(), core::ptr::null_mut());
+        call!(self, "cuModuleLoadData" (*mut *mut c_void, *const c_void) (&mut module, SPIN_PTX.as_ptr().cast()))?;
+        let name = c"spin_200us".as_ptr();
+        call!(self, "cuModuleGetFunction" (*mut *mut c_void, *mut c_void, *const c_char) (&mut function, module, name))?;
+        let none: *mut *mut c_void = core::ptr::null_mut();
+        for _ in 0..times {
+            call!(
+                self,
+                "cuLaunchKernel"
+                (*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void, *mut *mut c_void, *mut *mut c_void)
+                (function, 1, 1, 1, 1, 1, 1, 0, core::ptr::null_mut(), none, none)
+            )?;
+        }
+        call!(self, "cuCtxSynchronize" () ())?;
+        call!(self, "cuModuleUnload" (*mut c_void) (module))
     }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // The process is about to end; a driver that refuses this changes nothing.
+        let _ = call!(self, "cuDevicePrimaryCtxRelease_v2" (c_int) (self.device));
+    }
+}
+
+fn checked(function: &'static str, code: c_int) -> Result<(), CudaError> {
+    if code == SUCCESS { Ok(()) } else { Err(CudaError { function, code }) }
 }

@@ -1,194 +1,217 @@
-//! `demo`: two jobs share a GPU, and what is promised is seen and checked.
+//! `demo`: two jobs share a device, and what each of them claims to see is checked.
 
 use crate::cuda::OUT_OF_MEMORY;
+use crate::daemons::{ANSWER_WAIT_MAX, own_folder, place};
+use crate::demo_job::{Freed, Seen};
 use crate::options::{DemoOptions, Output};
-use crate::{Failure, daemons, show};
+use crate::show::{device_rows, process_rows, process_table};
+use crate::simulated::Simulated;
+use crate::{Failure, table};
 use quota_core::Bytes;
 use quota_daemon::devices::Nvml;
 use quota_wire::message::ProcessRow;
-use std::collections::BTreeMap;
+use quota_wire::socket::Connection;
+use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The machine where there is no GPU.
-const MACHINE: &str = "a100-80gb";
-/// Quotas on a simulated device, and on a real one, which others may be using.
-const QUOTAS: [[Bytes; 2]; 2] = [[Bytes(20 << 30), Bytes(40 << 30)], [Bytes(1 << 30), Bytes(2 << 30)]];
-/// Quotas on a simulated device that is smaller than an A100.
-const SMALL_QUOTAS: [Bytes; 2] = [Bytes(2 << 30), Bytes(4 << 30)];
-/// How long the daemon may take to notice that the jobs are gone.
-const NOTICE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The machine where there is no real device.
+const MACHINE_DEFAULT: &str = "a100-80gb";
+/// How long one step of a job may take.
+const STEP_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How long memory may take to come back once its holder is dead.
+const RELEASE_WAIT_MAX: Duration = Duration::from_secs(2);
+const GIB: u64 = 1 << 30;
 
-/// A job of the demo and what it has said.
+/// A job of the demo, running.
 struct Job {
     name: &'static str,
     quota: Bytes,
     child: Child,
-    stdin: ChildStdin,
-    lines: BufReader<ChildStdout>,
-    said: BTreeMap<String, u64>,
+    orders: Option<ChildStdin>,
+    lines: Receiver<String>,
 }
 
-/// Runs the demo; an error when something is not as promised.
+/// Runs the demo; fails when anything is not as it says.
 pub(crate) fn demo(options: &DemoOptions) -> Result<(), Failure> {
-    let machine = match &options.simulate {
-        Some(machine) => Some(machine.clone()),
-        None if has_gpu() => None,
-        None => Some(MACHINE.to_owned()),
+    let machine = machine(options)?;
+    let (large, small) = match &machine {
+        // Sizes that fit every simulated machine's first device, and look different on it.
+        Some(_) => (Bytes(8 * GIB), Bytes(4 * GIB)),
+        None => (Bytes(2 * GIB), Bytes(GIB)),
     };
-    let quotas = match machine.as_deref() {
-        Some(machine) if machine.contains("-80gb") || machine.contains("-141gb") => QUOTAS[0],
-        Some(_) => SMALL_QUOTAS,
-        None => QUOTAS[1],
-    };
-    let device = machine.as_deref().map_or_else(|| "the GPU".to_owned(), |machine| format!("a simulated {machine}"));
-    println!("Two jobs share {device}. Neither knows of gpuquota: each is an ordinary CUDA program.\n");
-    let names = ["demo-a", "demo-b"];
+    let id = std::process::id();
+    let names = [format!("demo-a-{id}"), format!("demo-b-{id}")];
+    say(&match &machine {
+        Some(machine) => format!("Two jobs share a simulated {machine}. Neither knows of the other, or of quotas."),
+        None => "Two jobs share the first GPU. Neither knows of the other, or of quotas.".to_owned(),
+    });
     let mut jobs = Vec::new();
-    for (name, quota) in names.into_iter().zip(quotas) {
-        println!("$ gpuquota run --memory {quota} --tenant {name}{} -- JOB", simulate(machine.as_deref()));
-        jobs.push(Job::start(name, quota, machine.as_deref())?);
+    for (name, tenant, quota) in [("job a", &names[0], large), ("job b", &names[1], small)] {
+        say(&format!("\n$ gpuquota run --memory {quota}{} -- {name}", simulate_words(machine.as_deref())));
+        let mut job = Job::start(name, tenant, quota, machine.as_deref())?;
+        let seen: Seen = job.next()?;
+        tell(&job, &seen);
+        check_seen(&job, &seen)?;
+        jobs.push(job);
     }
-    println!();
+    let simulated = machine.as_deref().map(|machine| Simulated::new(machine, &own_folder())).transpose()?;
+    let socket = place(simulated.as_ref())?.socket;
+    let daemon = Connection::connect(&socket, Instant::now() + ANSWER_WAIT_MAX).map_err(Failure::new)?;
+    let rows = own_rows(&daemon, &names)?;
+    say(&format!("\n$ gpuquota ps\n{}", process_table(&rows, Output::Table).render().trim_end()));
+    check_rows(&rows, &jobs)?;
+    say("\nJob a frees its memory and tries again; job b is killed while it holds its own.");
+    let freed: Freed = jobs[0].proceed()?;
+    say(&format!("  job a: {} free again; the allocation that was refused now answers {}", human(freed.free_bytes), freed.again));
+    check(freed.again == 0, "what job a was refused fits once it has freed")?;
+    jobs[1].kill(&rows, &names[1])?;
+    wait_for_release(&daemon, &names)?;
     for job in &mut jobs {
-        job.until("ready")?;
-        job.tell();
+        let _ = job.child.wait();
     }
-    println!("\n$ gpuquota ps");
-    let rows = rows_of(&names)?;
-    print!("{}", show::process_table(&rows, Output::Table).render());
-    println!();
-    for job in &mut jobs {
-        job.check(&rows)?;
-        job.go_on()?;
-        job.until("after")?;
-        let (after, free) = (job.number("after")?, job.number("free")?);
-        println!("{} frees its memory: {} of {} free again", job.name, Bytes(after).human(), job.quota.human());
-        expect(after == free, format!("{}: {after} bytes free after freeing, {free} before", job.name))?;
-    }
-    for job in jobs {
-        job.finish()?;
-    }
-    gone(&names)?;
-    println!("\nBoth have ended, and the daemon knows of no memory of theirs. Everything was as promised.");
+    say("  both are gone, and the daemon has everything back: 0 bytes charged, 0 granted to them\n\nAll of this was checked.");
     Ok(())
 }
 
-fn simulate(machine: Option<&str>) -> String {
+/// The machine to simulate; none where there is a real device and nobody asked for another.
+fn machine(options: &DemoOptions) -> Result<Option<String>, Failure> {
+    if let Some(machine) = &options.simulate {
+        return Ok(Some(machine.clone()));
+    }
+    match Nvml::open().and_then(|nvml| nvml.inventory()) {
+        Ok(_) => Ok(None),
+        Err(_) => Ok(Some(MACHINE_DEFAULT.to_owned())),
+    }
+}
+
+fn simulate_words(machine: Option<&str>) -> String {
     machine.map_or_else(String::new, |machine| format!(" --simulate {machine}"))
 }
 
-/// True when NVML lists a device.
-fn has_gpu() -> bool {
-    Nvml::open().and_then(|nvml| nvml.inventory()).is_ok_and(|inventory| !inventory.devices.is_empty())
+fn tell(job: &Job, seen: &Seen) {
+    let name = job.name;
+    say(&format!("  {name}: the device has {}, says the driver", human(seen.total_bytes)));
+    say(&format!("  {name}: {} allocated, data copied there and back, {} kernels in {} ms", human(seen.held_bytes), seen.kernels, seen.kernels_ms));
+    let refusal = if seen.beyond == OUT_OF_MEMORY { " (CUDA_ERROR_OUT_OF_MEMORY)" } else { "" };
+    say(&format!("  {name}: beyond its quota, cuMemAlloc answers {}{refusal}", seen.beyond));
 }
 
-fn expect(holds: bool, otherwise: String) -> Result<(), Failure> {
-    if holds { Ok(()) } else { Err(Failure::new(format!("the demo is not as promised: {otherwise}"))) }
+fn check_seen(job: &Job, seen: &Seen) -> Result<(), Failure> {
+    let quota = job.quota.0;
+    check(seen.total_bytes == quota && seen.info_total_bytes == quota, "the job's quota is the size of its device")?;
+    check(seen.copied, "copied data comes back unchanged")?;
+    check(seen.free_bytes <= quota - seen.held_bytes, "what is free is what the quota leaves")?;
+    check(seen.beyond == OUT_OF_MEMORY, "an allocation beyond the quota answers 2")
 }
 
-/// Rows of the demo's tenants, from whatever daemon has them.
-fn rows_of(tenants: &[&str]) -> Result<Vec<ProcessRow>, Failure> {
-    let mut rows = Vec::new();
-    for connection in daemons::all()? {
-        rows.extend(show::process_rows(&connection)?);
+fn check_rows(rows: &[ProcessRow], jobs: &[Job]) -> Result<(), Failure> {
+    check(rows.len() == jobs.len(), "ps shows one process of each job")?;
+    for (row, job) in rows.iter().zip(jobs) {
+        check(row.memory_quota_bytes == Some(job.quota.0), "ps shows the quota")?;
+        check(row.memory_used_bytes >= job.quota.0 / 2 && row.memory_used_bytes <= job.quota.0, "ps shows what is used")?;
     }
-    rows.retain(|row| tenants.contains(&row.tenant.as_str()));
-    rows.sort_by(|a, b| a.tenant.cmp(&b.tenant));
-    Ok(rows)
+    Ok(())
 }
 
-/// Waits until no daemon shows the tenants any more.
-fn gone(tenants: &[&str]) -> Result<(), Failure> {
-    let deadline = Instant::now() + NOTICE_WAIT_MAX;
+/// The rows of the demo's own jobs, in their order.
+fn own_rows(daemon: &Connection, names: &[String]) -> Result<Vec<ProcessRow>, Failure> {
+    let all = process_rows(daemon)?;
+    Ok(names.iter().flat_map(|name| all.iter().filter(move |row| row.tenant == *name)).cloned().collect())
+}
+
+fn wait_for_release(daemon: &Connection, names: &[String]) -> Result<(), Failure> {
+    let deadline = Instant::now() + RELEASE_WAIT_MAX;
     loop {
-        let rows = rows_of(tenants)?;
-        if rows.is_empty() {
+        let left = own_rows(daemon, names)?;
+        let devices = device_rows(daemon)?;
+        // Other jobs may be running; what they are charged is theirs.
+        let alone = process_rows(daemon)?.iter().all(|row| row.tenant == "-");
+        let clean = !alone || devices.iter().all(|device| device.memory_charged_bytes == 0 && device.memory_granted_bytes == 0);
+        if left.is_empty() && clean {
             return Ok(());
         }
-        expect(Instant::now() < deadline, format!("still shown: {rows:?}"))?;
-        std::thread::sleep(Duration::from_millis(20));
+        check(Instant::now() < deadline, "memory is back once its holder is gone")?;
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 impl Job {
-    /// Starts it as anybody would: by `gpuquota run`.
-    fn start(name: &'static str, quota: Bytes, machine: Option<&str>) -> Result<Self, Failure> {
-        let program =
-            std::env::current_exe().map_err(|error| Failure::new(format!("this program's own file: {error}")))?;
+    fn start(name: &'static str, tenant: &str, quota: Bytes, machine: Option<&str>) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(Failure::new)?;
         let mut command = Command::new(&program);
-        command.args(["run", "--memory", &quota.to_string(), "--tenant", name]);
+        command.args(["run", "--memory", &quota.to_string(), "--tenant", tenant, "--device", "0"]);
         if let Some(machine) = machine {
             command.args(["--simulate", machine]);
         }
-        // The library's own line on the refusal would stand in the middle of the story.
-        command.arg("--").arg(&program).arg("demo-job").env("GPUQUOTA_LOG", "error");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| Failure::new(format!("{}: {error}", program.display())))?;
-        let stdin = child.stdin.take().expect("it is piped");
-        let lines = BufReader::new(child.stdout.take().expect("it is piped"));
-        Ok(Self { name, quota, child, stdin, lines, said: BTreeMap::new() })
-    }
-
-    /// Reads what it says until this word.
-    fn until(&mut self, word: &str) -> Result<(), Failure> {
-        while !self.said.contains_key(word) {
-            let mut line = String::new();
-            let read = self.lines.read_line(&mut line).unwrap_or(0);
-            // What it said on stderr stands above.
-            expect(read > 0, format!("{} ended before it was {word}", self.name))?;
-            if let Some((word, number)) =
-                line.trim().split_once(' ').and_then(|(word, text)| Some((word, text.parse().ok()?)))
-            {
-                self.said.insert(word.to_owned(), number);
+        // The job is what is being shown; a quota of our own surroundings would be another one.
+        for (inherited, _) in std::env::vars_os() {
+            let text = inherited.to_string_lossy();
+            let is_quota = (text.starts_with("GPUQUOTA_") && text != "GPUQUOTA_SOCKET") || text.starts_with("CUDA_");
+            if is_quota {
+                command.env_remove(&inherited);
             }
         }
-        Ok(())
+        // The refusal is announced below; the shim's own line about it would come in between.
+        command.env("GPUQUOTA_LOG", "error").arg("--").arg(&program).arg("demo-job");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(Failure::new)?;
+        let orders = child.stdin.take();
+        let out = child.stdout.take().ok_or_else(|| Failure::new("the job has no output"))?;
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { name, quota, child, orders, lines })
     }
 
-    fn number(&self, word: &str) -> Result<u64, Failure> {
-        self.said.get(word).copied().ok_or_else(|| Failure::new(format!("{} said nothing of {word}", self.name)))
-    }
-
-    fn human(&self, word: &str) -> String {
-        self.said.get(word).map_or_else(|| "?".to_owned(), |bytes| Bytes(*bytes).human())
-    }
-
-    fn tell(&self) {
-        println!("{}: sees a device of {}, {} free", self.name, self.human("total"), self.human("free"));
-        println!("{}: takes {}; copies data there and back, launches kernels", self.name, self.human("held"));
-        let beyond = self.said.get("beyond").copied().unwrap_or(0);
-        println!("{}: asks for more than is left: CUDA error {beyond} (out of memory)", self.name);
-    }
-
-    /// Checks its story against its quota and what the daemon shows.
-    fn check(&self, rows: &[ProcessRow]) -> Result<(), Failure> {
-        for word in ["total", "shown"] {
-            let seen = self.number(word)?;
-            expect(seen == self.quota.0, format!("{} sees {seen} bytes, its quota is {}", self.name, self.quota.0))?;
+    /// What the job says next.
+    fn next<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        match self.lines.recv_timeout(STEP_WAIT_MAX) {
+            Ok(line) => serde_json::from_str(&line).map_err(|_| Failure::new(format!("{} says {line:?}", self.name))),
+            Err(RecvTimeoutError::Timeout) => Err(Failure::new(format!("{} says nothing", self.name))),
+            // It has said why on the stderr that it shares with us.
+            Err(RecvTimeoutError::Disconnected) => Err(Failure::new(format!("{} has failed", self.name))),
         }
-        let beyond = self.number("beyond")?;
-        expect(
-            beyond == u64::from(OUT_OF_MEMORY.unsigned_abs()),
-            format!("{} got {beyond} beyond its quota", self.name),
-        )?;
-        expect(self.number("copied")? == 1, format!("{}: the data came back changed", self.name))?;
-        let held = self.number("held")?;
-        let row = rows.iter().find(|row| row.tenant == self.name);
-        let used = row.map(|row| row.memory_used_bytes);
-        let slack = 2 << 20;
-        let agrees = used.is_some_and(|used| used >= held && used - held < slack);
-        expect(agrees, format!("{} holds {held} bytes, ps shows {used:?}", self.name))
     }
 
-    fn go_on(&mut self) -> Result<(), Failure> {
-        writeln!(self.stdin).map_err(|error| Failure::new(format!("{}: {error}", self.name)))
+    /// Lets the job go on to its end.
+    fn proceed<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        if let Some(mut orders) = self.orders.take() {
+            orders.write_all(b"go on\n").map_err(Failure::new)?;
+        }
+        self.next()
     }
 
-    fn finish(mut self) -> Result<(), Failure> {
-        drop(self.stdin);
-        let status = self.child.wait().map_err(|error| Failure::new(format!("{}: {error}", self.name)))?;
-        expect(status.success(), format!("{} ended with {status}", self.name))
+    /// Kills the job's process without a word: not `gpuquota run`, the process that holds the memory.
+    fn kill(&mut self, rows: &[ProcessRow], tenant: &str) -> Result<(), Failure> {
+        let pid = rows.iter().find(|row| row.tenant == tenant).map(|row| row.pid);
+        let pid = pid.and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()));
+        let pid = pid.ok_or_else(|| Failure::new(format!("{} has no process", self.name)))?;
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).map_err(Failure::new)
     }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // A job that waits for an order ends when there can be none.
+        self.orders = None;
+    }
+}
+
+fn check(holds: bool, claim: &str) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(Failure::new(format!("demo: this did not hold: {claim}"))) }
+}
+
+fn say(line: &str) {
+    table::print(&format!("{line}\n"));
+}
+
+fn human(bytes: u64) -> String {
+    Bytes(bytes).human()
 }

@@ -1,57 +1,77 @@
-//! One of the jobs of `demo`: an ordinary CUDA program that knows nothing of quotas. It says what it meets, one word
-//! and a number a line, and waits for a line where the demo wants to look at it.
+//! One job of the demo: an ordinary CUDA program that knows nothing of quotas, and says what it sees.
+//!
+//! It writes one JSON object a line, and between its two parts waits for a line on its standard input.
 
-use crate::Failure;
-use crate::cuda::{Code, Cuda};
+use crate::cuda::{Cuda, CudaError};
+use crate::{Failure, table};
+use serde::{Deserialize, Serialize};
 use std::io::BufRead;
+use std::time::Instant;
 
-/// A function that does nothing. On the simulated driver its name says how long that takes.
-const PTX: &core::ffi::CStr =
-    c".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry spin_200us()\n{\n    ret;\n}\n";
-/// Bytes that go to the device and back.
-const COPIED_BYTES: usize = 1 << 20;
-/// Launches of the function.
-const LAUNCHES: usize = 50;
+/// Kernels that a job launches.
+const KERNELS: u32 = 50;
+
+/// What a job has seen with its memory in use.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Seen {
+    pub(crate) pid: u32,
+    /// The size of the device, as the driver says.
+    pub(crate) total_bytes: u64,
+    /// The same by the other call.
+    pub(crate) info_total_bytes: u64,
+    /// What it has allocated.
+    pub(crate) held_bytes: u64,
+    /// What is free afterwards.
+    pub(crate) free_bytes: u64,
+    /// The bytes that went to the device came back.
+    pub(crate) copied: bool,
+    pub(crate) kernels: u32,
+    pub(crate) kernels_ms: u64,
+    /// The answer to one byte more than the device seems to have left.
+    pub(crate) beyond: i32,
+}
+
+/// What it has seen after it has freed everything.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Freed {
+    pub(crate) free_bytes: u64,
+    /// The allocation that was refused, tried again.
+    pub(crate) again: i32,
+}
 
 /// Runs the job.
 pub(crate) fn run() -> Result<(), Failure> {
     let cuda = Cuda::open().map_err(Failure::new)?;
-    job(&cuda).map_err(|Code(code)| Failure::new(format!("the job met CUDA error {code}")))
-}
-
-fn job(cuda: &Cuda) -> Result<(), Code> {
-    cuda.init()?;
-    cuda.use_first_device()?;
-    let total = cuda.total_bytes()?;
-    let (free, shown) = cuda.memory()?;
-    say("total", total);
-    say("shown", shown);
-    say("free", free);
-    let most = free / 4 * 3;
-    let block = cuda.allocate(most)?;
-    say("held", most);
-    let beyond = cuda.allocate(free / 2).err().map_or(0, |Code(code)| code);
-    say("beyond", beyond.unsigned_abs().into());
-    let data: Vec<u8> = (0..COPIED_BYTES).map(|index| (index * 31 % 251) as u8).collect();
-    say("copied", u64::from(cuda.round_trip(block, &data)?));
-    for _ in 0..LAUNCHES {
-        cuda.launch(PTX, c"spin_200us")?;
-    }
-    say("launched", LAUNCHES as u64);
-    say("ready", 1);
-    wait();
-    cuda.free(block)?;
-    say("after", cuda.memory()?.0);
-    wait();
-    Ok(())
-}
-
-fn say(word: &str, number: u64) {
-    crate::table::print(&format!("{word} {number}\n"));
-}
-
-fn wait() {
+    let failed = |error: CudaError| Failure::new(format!("{} answers {}", error.function, error.code));
+    let total_bytes = cuda.total_bytes().map_err(failed)?;
+    let held_bytes = total_bytes / 2;
+    let held = cuda.allocate(held_bytes).map_err(failed)?;
+    let copied = cuda.round_trip(held).map_err(failed)?;
+    let begun = Instant::now();
+    cuda.spin(KERNELS).map_err(failed)?;
+    let kernels_ms = begun.elapsed().as_millis() as u64;
+    let (free_bytes, info_total_bytes) = cuda.memory().map_err(failed)?;
+    let more = total_bytes - held_bytes + (2 << 20);
+    let beyond = answer(&cuda, more);
+    let pid = std::process::id();
+    say(&Seen { pid, total_bytes, info_total_bytes, held_bytes, free_bytes, copied, kernels: KERNELS, kernels_ms, beyond })?;
     let mut line = String::new();
-    // The demo's end is as good as its word.
-    let _ = std::io::stdin().lock().read_line(&mut line);
+    std::io::stdin().lock().read_line(&mut line).map_err(Failure::new)?;
+    cuda.free(held).map_err(failed)?;
+    let (free_bytes, _) = cuda.memory().map_err(failed)?;
+    say(&Freed { free_bytes, again: answer(&cuda, more) })
+}
+
+/// The driver's answer to an allocation, which is not kept.
+fn answer(cuda: &Cuda, bytes: u64) -> i32 {
+    match cuda.allocate(bytes) {
+        Ok(allocation) => cuda.free(allocation).map_or_else(|error| error.code, |()| 0),
+        Err(error) => error.code,
+    }
+}
+
+fn say<T: Serialize>(seen: &T) -> Result<(), Failure> {
+    let text = serde_json::to_string(seen).map_err(Failure::new)?;
+    table::print(&format!("{text}\n"));
+    Ok(())
 }

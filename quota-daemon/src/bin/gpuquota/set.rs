@@ -1,7 +1,7 @@
 //! `set` and `apply`: what the daemon has granted, changed.
 
 use crate::Failure;
-use crate::daemons::{administer, ask, sockets, unexpected};
+use crate::daemons::{administer, all, ask, sockets, unexpected};
 use crate::options::SetOptions;
 use quota_core::settings::DEFAULT_SOCKET;
 use quota_daemon::document::{Document, DocumentError};
@@ -32,6 +32,8 @@ pub(crate) fn set(options: &SetOptions) -> Result<(), Failure> {
 
 /// The socket of the daemon that has the tenant.
 fn daemon_of(tenant: &str) -> Result<PathBuf, Failure> {
+    // A daemon that was named must answer; this says so in the words of the other commands.
+    all()?;
     let mut with = Vec::new();
     let mut without = Vec::new();
     for socket in sockets()? {
