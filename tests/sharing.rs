@@ -139,3 +139,25 @@ fn hami_names_share_a_quota_by_their_cache_file() {
     assert_eq!((second.numbers("total"), second.code("linear:b=600M"), second.code("linear:c=400M")), (vec![GIB], 2, 0));
     first.finish();
 }
+
+/// Threads of several processes at full speed: no wrong answer, nothing lost, nothing left.
+#[test]
+fn threads_of_many_processes_leave_the_books_balanced() {
+    let machine = Machine::new("a100-80gb");
+    let job = || {
+        let job = machine.job(program("threads")).memory("512MiB").env("GPUQUOTA_LOG", "off");
+        job.words("proc:13020 6 3000")
+    };
+    let done: Vec<_> = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..4).map(|_| scope.spawn(|| job().run())).collect();
+        runs.into_iter().map(|run| run.join().expect("it runs")).collect()
+    });
+    for done in &done {
+        assert_eq!(done.status, 0, "{done:?}");
+        let calls = done.numbers("calls");
+        assert!(calls[0] > 0 && calls[1] > 0, "some were granted and some refused: {done:?}");
+        assert_eq!(calls[2], 0, "no call answered anything else: {done:?}");
+    }
+    let after = machine.probe("linked").memory("512MiB").words("init ctx info linear:a=512M").run();
+    assert_eq!((after.numbers("info"), after.code("linear:a=512M")), (vec![512 * MIB, 512 * MIB], 0));
+}
