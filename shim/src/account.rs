@@ -165,9 +165,7 @@ impl Account {
     /// As [`Account::reserve`], without trimming pools and without a word when it doesn't fit.
     pub(crate) fn try_reserve(self, bytes: u64) -> Option<Held> {
         let units = Units::holding(Bytes(bytes))?;
-        let fits = (self.epoch_is_current() && self.member.ledger.charge(self.member.slot, self.place, units))
-            || self.grow(units).is_ok_and(|grown| grown);
-        fits.then(|| self.held(units))
+        self.charge(units, false).is_ok_and(|charged| charged).then(|| self.held(units))
     }
 
     /// Charges growth that the driver made without having been asked for it; never trims.
@@ -186,7 +184,17 @@ impl Account {
         self.cap().is_some() && process().settings.mode == Mode::Enforce
     }
 
-    pub(crate) fn reserve_units(&self, units: Units) -> Result<(), Refusal> {
+    fn reserve_units(&self, units: Units) -> Result<(), Refusal> {
+        if self.charge(units, false)? {
+            return Ok(());
+        }
+        // The program's own pools may hold memory that it has freed: that goes first.
+        pools::trim_all(self.device);
+        self.charge(units, true).map(|_| ())
+    }
+
+    /// Charges without a call of the driver; false when that passes the cap, which `at_last` makes a refusal.
+    pub(crate) fn charge(&self, units: Units, at_last: bool) -> Result<bool, Refusal> {
         let member = self.member;
         if process().settings.on_daemon_loss == OnDaemonLoss::Refuse && self.daemon_is_lost() {
             static SAID: log::Once = log::Once::new();
@@ -199,16 +207,12 @@ impl Account {
             return Err(Refusal::Quota);
         }
         if self.epoch_is_current() && member.ledger.charge(member.slot, self.place, units) {
-            return Ok(());
+            return Ok(true);
         }
-        if self.grow(units)? {
-            return Ok(());
+        match self.grow(units)? {
+            false if at_last => Err(self.deny(units.bytes())),
+            grown => Ok(grown),
         }
-        // The program's own pools may hold memory that it has freed: that goes first.
-        if pools::trim_all(self.device) && self.grow(units)? {
-            return Ok(());
-        }
-        Err(self.deny(units.bytes()))
     }
 
     /// True when the stock was granted under the quota that holds now.

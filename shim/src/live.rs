@@ -5,6 +5,7 @@
 
 use crate::account::{Account, of_member_device};
 use crate::hooks::Refusal;
+use crate::pools;
 use core::hash::{BuildHasherDefault, Hasher};
 use driver_api::CUdevice;
 use driver_api::layout::{BLOCK_UNIT, DEVICE_PAGE, SMALL_BLOCK_MAX, block_bytes, round_up};
@@ -68,16 +69,24 @@ pub(crate) fn reserve_block(account: Account, context: usize, bytes: u64) -> Res
     }
     let rounded = round_up(bytes, BLOCK_UNIT).unwrap_or(bytes);
     let key = SmallKey { context, device: account.device() };
-    // The sum and the charge change together, or two threads could both count on the same page.
-    live(|live| {
-        let sum = live.small.entry(key).or_insert(0);
-        let more = pages(*sum + rounded).less(pages(*sum));
-        if more != Units::ZERO {
-            account.reserve_units(more)?;
-        }
-        *sum += rounded;
-        Ok(Pending { account, block: Block { context, device: key.device, size: Size::Small(rounded) } })
-    })
+    // The sum and the charge change together, or two threads could both count on the same page. Pools are trimmed
+    // with the books closed, since that is a call of the driver.
+    let attempt = |at_last: bool| -> Result<Option<Pending>, Refusal> {
+        live(|live| {
+            let sum = live.small.entry(key).or_insert(0);
+            let more = pages(*sum + rounded).less(pages(*sum));
+            if more != Units::ZERO && !account.charge(more, at_last)? {
+                return Ok(None);
+            }
+            *sum += rounded;
+            Ok(Some(Pending { account, block: Block { context, device: key.device, size: Size::Small(rounded) } }))
+        })
+    };
+    if let Some(pending) = attempt(false)? {
+        return Ok(pending);
+    }
+    pools::trim_all(key.device);
+    attempt(true)?.ok_or(Refusal::Quota)
 }
 
 /// Charges something that takes pages of its own.

@@ -126,12 +126,17 @@ fn resample(pool: usize, entry: &mut Pool) {
 
 /// Gives back what the pools on `device` hold and nobody uses; true when something was. Never waits for a stream.
 pub(crate) fn trim_all(device: usize) -> bool {
-    let mut known = pools().known.lock();
+    let charged = |pool: &Pool| pool.device == Some(device) && pool.charged != Units::ZERO;
+    let held: Vec<(usize, Units)> = {
+        let known = pools().known.lock();
+        known.iter().filter(|(_, entry)| charged(entry)).map(|(pool, entry)| (*pool, entry.charged)).collect()
+    };
     let mut found = false;
-    for (pool, entry) in known.iter_mut().filter(|(_, entry)| entry.device == Some(device)) {
-        let before = entry.charged;
-        if before != Units::ZERO && calls::trim_pool(*pool).is_ok() {
-            resample(*pool, entry);
+    for (pool, before) in held {
+        if calls::trim_pool(pool).is_ok()
+            && let Some(entry) = pools().known.lock().get_mut(&pool)
+        {
+            resample(pool, entry);
             found |= entry.charged < before;
         }
     }
