@@ -18,7 +18,11 @@ fn tool(program: &str, arguments: &[&str], file: &Path) -> String {
 
 fn exports(file: &Path) -> BTreeSet<String> {
     let table = tool("nm", &["-D", "--defined-only", "--format=posix"], file);
-    table.lines().filter_map(|line| line.split(' ').next()).map(|name| name.split('@').next().unwrap_or(name).to_owned()).collect()
+    table
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .map(|name| name.split('@').next().unwrap_or(name).to_owned())
+        .collect()
 }
 
 fn listed(library: Library) -> BTreeSet<String> {
@@ -45,7 +49,9 @@ fn hooks() -> BTreeSet<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("shim/src/hooks");
     let files = std::fs::read_dir(folder).expect("the sources").map(|file| file.expect("readable").path());
     let sources = files.map(|file| std::fs::read_to_string(file).expect("readable"));
-    let names = sources.flat_map(|source| driver_api::codegen::defined_functions(&source, "pub(crate) fn ").map(str::to_owned).collect::<Vec<_>>());
+    let names = sources.flat_map(|source| {
+        driver_api::codegen::defined_functions(&source, "pub(crate) fn ").map(str::to_owned).collect::<Vec<_>>()
+    });
     names.filter(|name| name.starts_with("cu") || name.starts_with("nvml")).collect()
 }
 
@@ -63,10 +69,17 @@ fn every_symbol_is_hooked_or_passed_with_a_reason() {
         }
     };
     for symbol in SYMBOLS.iter().filter(|symbol| symbol.class != Class::Pass && !hooks.contains(symbol.abi)) {
-        assert!(PASSED.iter().any(|passed| !passed.reason.is_empty() && fits(symbol, passed)), "{} ({:?})", symbol.name, symbol.class);
+        assert!(
+            PASSED.iter().any(|passed| !passed.reason.is_empty() && fits(symbol, passed)),
+            "{} ({:?})",
+            symbol.name,
+            symbol.class
+        );
     }
     for passed in PASSED {
-        let used = SYMBOLS.iter().any(|symbol| symbol.class != Class::Pass && !hooks.contains(symbol.abi) && fits(symbol, passed));
+        let used = SYMBOLS
+            .iter()
+            .any(|symbol| symbol.class != Class::Pass && !hooks.contains(symbol.abi) && fits(symbol, passed));
         assert!(used, "nothing is passed because it {}", passed.reason);
     }
 }
@@ -76,10 +89,24 @@ fn every_symbol_is_hooked_or_passed_with_a_reason() {
 fn memory_of_the_charged_kinds_is_hooked_by_every_name() {
     let hooks = hooks();
     let charged = ["linear", "pitch", "managed", "pool_reserved", "phys_handle", "array_desc", "mip_desc"];
-    let freed = ["ptr", "ptr_async", "phys_handle", "phys_unmap", "array", "mip", "pool", "pool_trim", "primary_ctx", "context"];
+    let freed = [
+        "ptr",
+        "ptr_async",
+        "phys_handle",
+        "phys_unmap",
+        "array",
+        "mip",
+        "pool",
+        "pool_trim",
+        "primary_ctx",
+        "context",
+    ];
     let names: Vec<_> = SYMBOLS
         .iter()
-        .filter(|symbol| symbol.charge.is_some_and(|kind| charged.contains(&kind)) || symbol.free.is_some_and(|kind| freed.contains(&kind)))
+        .filter(|symbol| {
+            symbol.charge.is_some_and(|kind| charged.contains(&kind))
+                || symbol.free.is_some_and(|kind| freed.contains(&kind))
+        })
         .collect();
     assert!(names.len() >= 30, "{}", names.len());
     for symbol in names {
@@ -97,7 +124,13 @@ fn the_lists_own_checker_passes_on_the_shim() {
     let names = folder.path().join("names");
     std::fs::write(&names, exports(&shim()).into_iter().collect::<Vec<_>>().join("\n")).expect("writable");
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/driver-api/data");
-    let output = Command::new("python3").arg(data.join("check-surface.py")).arg(data.join("cuda-surface.json")).arg("--nm").arg(&names).arg("--shim").output();
+    let output = Command::new("python3")
+        .arg(data.join("check-surface.py"))
+        .arg(data.join("cuda-surface.json"))
+        .arg("--nm")
+        .arg(&names)
+        .arg("--shim")
+        .output();
     let output = output.expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -16,7 +16,11 @@ fn ps(machine: &Machine, daemon: &Daemon) -> Vec<Value> {
 }
 
 fn used_by(machine: &Machine, daemon: &Daemon, tenant: &str) -> u64 {
-    ps(machine, daemon).iter().filter(|row| row["tenant"] == tenant).filter_map(|row| row["memory_used_bytes"].as_u64()).sum()
+    ps(machine, daemon)
+        .iter()
+        .filter(|row| row["tenant"] == tenant)
+        .filter_map(|row| row["memory_used_bytes"].as_u64())
+        .sum()
 }
 
 #[test]
@@ -28,17 +32,40 @@ fn two_jobs_share_a_device_and_ps_shows_both() {
     let mut b = run(&machine, &daemon, "--memory 2GiB --tenant b", words).start();
     let (a_lines, b_lines) = (a.until("ready"), b.until("ready"));
     assert_eq!(a_lines[2..], [format!("total 0 {GIB}"), "linear:a=600M 0".to_owned(), "linear:b=600M 2".to_owned()]);
-    assert_eq!(b_lines[2..], [format!("total 0 {}", 2 * GIB), "linear:a=600M 0".to_owned(), "linear:b=600M 0".to_owned()]);
+    assert_eq!(
+        b_lines[2..],
+        [format!("total 0 {}", 2 * GIB), "linear:a=600M 0".to_owned(), "linear:b=600M 0".to_owned()]
+    );
     let rows = ps(&machine, &daemon);
     assert_eq!(rows.len(), 2, "{rows:?}");
     for (tenant, quota, used) in [("a", GIB, 600 * MIB), ("b", 2 * GIB, 1200 * MIB)] {
         let row = rows.iter().find(|row| row["tenant"] == tenant).expect("shown");
-        assert_eq!((row["memory_quota_bytes"].as_u64(), row["memory_used_bytes"].as_u64()), (Some(quota), Some(used)), "{row}");
-        for field in ["pid", "uid", "command", "device", "uuid", "memory_overhead_bytes", "compute_used_percent", "compute_cap_percent",
-            "compute_guarantee_percent", "weight", "priority", "state", "started"] {
+        assert_eq!(
+            (row["memory_quota_bytes"].as_u64(), row["memory_used_bytes"].as_u64()),
+            (Some(quota), Some(used)),
+            "{row}"
+        );
+        for field in [
+            "pid",
+            "uid",
+            "command",
+            "device",
+            "uuid",
+            "memory_overhead_bytes",
+            "compute_used_percent",
+            "compute_cap_percent",
+            "compute_guarantee_percent",
+            "weight",
+            "priority",
+            "state",
+            "started",
+        ] {
             assert!(row.get(field).is_some(), "{field} in {row}");
         }
-        assert!(row["memory_overhead_bytes"].as_u64().expect("a number") >= 200 * MIB, "the context is shown apart: {row}");
+        assert!(
+            row["memory_overhead_bytes"].as_u64().expect("a number") >= 200 * MIB,
+            "the context is shown apart: {row}"
+        );
     }
     let table = machine.gpuquota(&daemon, "ps").run();
     assert!(table.out.contains("600 MiB") && !table.out.contains('\u{1b}'), "{}", table.out);
@@ -58,7 +85,11 @@ fn processes_of_a_job_share_its_quota() {
         "{0} linked init ctx linear:a=600M say=ready sleep=8000 & {0} linked init ctx sleep=1500 linear:b=600M linear:c=400M; kill %1",
         probe.display()
     );
-    let job = machine.gpuquota(&daemon, "run --memory 1GiB --tenant pair --").arg("bash").arg("-c").arg(format!("set -m; {script}"));
+    let job = machine
+        .gpuquota(&daemon, "run --memory 1GiB --tenant pair --")
+        .arg("bash")
+        .arg("-c")
+        .arg(format!("set -m; {script}"));
     let done = job.env("GPUQUOTA_LOG", "off").run();
     assert_eq!((done.code("linear:b=600M"), done.code("linear:c=400M")), (2, 0), "{done:?}");
 }
@@ -78,9 +109,16 @@ fn a_quota_changes_while_the_job_runs() {
     assert_eq!(machine.gpuquota(&daemon, "set t --memory 700MiB").run().status, 0);
     job.go_on();
     let lines = job.until("three");
-    assert_eq!(lines, [
-        format!("info 0 0 {}", 700 * MIB), format!("total 0 {}", 700 * MIB), "linear:c=10M 2".to_owned(), "free:b 0".to_owned(), "linear:d=10M 0".to_owned(),
-    ]);
+    assert_eq!(
+        lines,
+        [
+            format!("info 0 0 {}", 700 * MIB),
+            format!("total 0 {}", 700 * MIB),
+            "linear:c=10M 2".to_owned(),
+            "free:b 0".to_owned(),
+            "linear:d=10M 0".to_owned(),
+        ]
+    );
     job.finish();
 }
 
@@ -89,7 +127,14 @@ fn a_killed_job_gives_everything_back_within_a_second() {
     let machine = Machine::new("a100-80gb");
     let daemon = machine.daemon("");
     let socket = daemon.socket().to_owned();
-    let direct = || machine.job(program("probe-linked")).env("GPUQUOTA_SOCKET", &socket).tenant("victim").memory("1GiB").arg("linked");
+    let direct = || {
+        machine
+            .job(program("probe-linked"))
+            .env("GPUQUOTA_SOCKET", &socket)
+            .tenant("victim")
+            .memory("1GiB")
+            .arg("linked")
+    };
     let mut victim = direct().words("init ctx linear:a=900M say=ready wait").start();
     victim.until("ready");
     assert_eq!(used_by(&machine, &daemon, "victim"), 900 * MIB);
@@ -140,7 +185,8 @@ fn jobs_go_on_without_their_daemon() {
         let machine = Machine::new("a100-80gb");
         let mut daemon = machine.daemon("");
         let words = "init ctx linear:a=600M say=ready wait info linear:b=600M linear:c=100M free:a say=done";
-        let mut job = run(&machine, &daemon, "--memory 1GiB --tenant t", words).env("GPUQUOTA_ON_DAEMON_LOSS", policy).start();
+        let mut job =
+            run(&machine, &daemon, "--memory 1GiB --tenant t", words).env("GPUQUOTA_ON_DAEMON_LOSS", policy).start();
         job.until("ready");
         daemon.kill();
         job.go_on();
@@ -162,9 +208,13 @@ fn the_jobs_own_status_and_signals_come_through() {
     assert_eq!(machine.gpuquota(&daemon, "run -- sh -c").arg("kill -9 $$").run().status, 137);
     assert_eq!(status("run -- /nonexistent/command"), 127);
     assert_eq!(status("run -- /etc/passwd"), 126);
-    let mut job = machine.gpuquota(&daemon, "run -- sh -c").arg("trap 'echo got; exit 3' TERM; echo ready; while :; do sleep 0.05; done").start();
+    let mut job = machine
+        .gpuquota(&daemon, "run -- sh -c")
+        .arg("trap 'echo got; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
+        .start();
     job.until("ready");
-    let killed = std::process::Command::new("kill").arg("-TERM").arg(job.pid().to_string()).status().expect("kill runs");
+    let killed =
+        std::process::Command::new("kill").arg("-TERM").arg(job.pid().to_string()).status().expect("kill runs");
     assert!(killed.success());
     job.until("got");
     assert_eq!(job.finish().1, 3);

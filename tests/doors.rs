@@ -2,14 +2,16 @@
 
 use harness::{GIB, Machine, fake_driver, program, shim};
 
-const WORDS: &str = "init ctx total info linear:a=600M linear:b=600M async:c=600M linear:d=1M free:a linear:e=600M info";
+const WORDS: &str =
+    "init ctx total info linear:a=600M linear:b=600M async:c=600M linear:d=1M free:a linear:e=600M info";
 
 fn the_quota_holds_behind(door: &str) {
     let machine = Machine::new("a100-80gb");
     let done = machine.probe(door).memory("1GiB").words(WORDS).run();
     assert_eq!(done.status, 0, "{door}: {done:?}");
     assert_eq!(done.numbers("total"), [GIB], "{door}");
-    let codes = ["linear:a=600M", "linear:b=600M", "async:c=600M", "linear:d=1M", "free:a", "linear:e=600M"].map(|word| done.code(word));
+    let codes = ["linear:a=600M", "linear:b=600M", "async:c=600M", "linear:d=1M", "free:a", "linear:e=600M"]
+        .map(|word| done.code(word));
     assert_eq!(codes, [0, 2, 2, 0, 0, 0], "{door}: {}", done.out);
 }
 
@@ -72,7 +74,8 @@ fn first_call_is_refused() {
 #[test]
 fn answers_of_the_resolver_are_the_drivers_and_the_pointers_ours() {
     let machine = Machine::new("a100-80gb");
-    let symbols: Vec<&str> = driver_api::SYMBOLS.iter().filter(|s| s.library == driver_api::Library::Cuda).map(|s| s.name).collect();
+    let symbols: Vec<&str> =
+        driver_api::SYMBOLS.iter().filter(|s| s.library == driver_api::Library::Cuda).map(|s| s.name).collect();
     let mut bases: Vec<&str> = driver_api::RESOLVER.iter().map(|row| row.base).collect();
     bases.dedup();
     bases.extend(["cuMemAlloc_v2", "cuNoSuchFunction", "CUMEMALLOC"]);
@@ -82,7 +85,11 @@ fn answers_of_the_resolver_are_the_drivers_and_the_pointers_ours() {
     std::fs::write(&names, bases.join("\n")).expect("writable");
     for form in ["v1", "v2"] {
         let ask = |job: harness::Job| {
-            let mut command = job.arg(&list).arg(form).words("0 2000 3020 7000 11030 11040 12000 12050 13000 13020 99999 -1").into_command();
+            let mut command = job
+                .arg(&list)
+                .arg(form)
+                .words("0 2000 3020 7000 11030 11040 12000 12050 13000 13020 99999 -1")
+                .into_command();
             let output = command.stdin(std::fs::File::open(&names).expect("written")).output().expect("it runs");
             assert!(output.status.success());
             String::from_utf8(output.stdout).expect("ASCII")
@@ -90,7 +97,10 @@ fn answers_of_the_resolver_are_the_drivers_and_the_pointers_ours() {
         let bare = ask(machine.bare(program("resolve")));
         let ours = ask(machine.job(program("resolve")).memory("1GiB"));
         assert!(bare.lines().count() > 10_000, "it asked");
-        assert!(!bare.contains(" ?\n") && !ours.contains(" ?\n"), "every pointer is an exported symbol, ours where we are");
+        assert!(
+            !bare.contains(" ?\n") && !ours.contains(" ?\n"),
+            "every pointer is an exported symbol, ours where we are"
+        );
         for (bare, ours) in bare.lines().zip(ours.lines()) {
             assert_eq!(bare, ours);
         }
@@ -113,7 +123,8 @@ fn an_old_driver_has_only_the_first_form() {
 fn a_driver_of_another_age() {
     let machine = Machine::new("v100-32gb");
     let small = program("small-driver/libcuda.so.1");
-    let job = machine.job(program("other-age")).env("LD_LIBRARY_PATH", small.parent().expect("a folder")).memory("1GiB");
+    let job =
+        machine.job(program("other-age")).env("LD_LIBRARY_PATH", small.parent().expect("a folder")).memory("1GiB");
     let done = job.run();
     assert_eq!(
         done.lines(),
@@ -153,7 +164,9 @@ fn the_library_in_the_drivers_place_is_not_its_own_driver() {
     let machine = Machine::new("a100-80gb");
     let folder = machine.folder().join("lib");
     std::fs::create_dir(&folder).expect("writable");
-    std::fs::hard_link(shim(), folder.join("libcuda.so.1")).or_else(|_| std::fs::copy(shim(), folder.join("libcuda.so.1")).map(drop)).expect("a copy");
+    std::fs::hard_link(shim(), folder.join("libcuda.so.1"))
+        .or_else(|_| std::fs::copy(shim(), folder.join("libcuda.so.1")).map(drop))
+        .expect("a copy");
     let path = format!("{}:{}", folder.display(), fake_driver().display());
     let done = machine.probe("linked").env("LD_LIBRARY_PATH", path).memory("1GiB").words(WORDS).run();
     assert_eq!((done.code("linear:a=600M"), done.code("linear:b=600M")), (0, 2), "{done:?}");

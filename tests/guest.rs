@@ -40,7 +40,12 @@ fn shells_and_tools_behave_as_before() {
 
 #[test]
 fn exit_status_and_threads_of_a_plain_program() {
-    let output = Command::new(program("plain")).arg("42").env("LD_PRELOAD", shim()).env("GPUQUOTA_MEMORY", "1GiB").output().expect("it runs");
+    let output = Command::new(program("plain"))
+        .arg("42")
+        .env("LD_PRELOAD", shim())
+        .env("GPUQUOTA_MEMORY", "1GiB")
+        .output()
+        .expect("it runs");
     assert_eq!(output.status.code(), Some(42));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "preloaded 1 mapped 1 threads 1\n", "mapped, and no thread");
     assert!(output.stderr.is_empty());
@@ -108,10 +113,15 @@ fn no_driver() {
 /// Settings are not read, and nothing is said, before CUDA is used; a mistake is told once when it is.
 #[test]
 fn a_mistake_in_the_settings_is_told_to_cuda_programs_alone() {
-    let plain = Command::new(program("plain")).env("LD_PRELOAD", shim()).env("GPUQUOTA_MEMORY", "12Q").output().expect("it runs");
+    let plain = Command::new(program("plain"))
+        .env("LD_PRELOAD", shim())
+        .env("GPUQUOTA_MEMORY", "12Q")
+        .output()
+        .expect("it runs");
     assert!(plain.stderr.is_empty());
     let machine = Machine::new("a100-80gb");
-    let done = machine.probe("linked").memory("12Q").words("init ctx linear:a=1M linear:b=1M vmm:c=2M async:d=1M").run();
+    let done =
+        machine.probe("linked").memory("12Q").words("init ctx linear:a=1M linear:b=1M vmm:c=2M async:d=1M").run();
     for word in ["linear:a=1M", "linear:b=1M", "vmm:c=2M", "async:d=1M"] {
         assert_eq!(done.code(word), 2, "{done:?}");
     }

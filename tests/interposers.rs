@@ -7,14 +7,21 @@ const WORDS: &str = "init ctx linear:a=600M linear:b=600M free:a";
 /// A tracer of the same function, before and behind us.
 #[test]
 fn a_tracer_in_either_order_is_called_once_and_so_is_the_driver() {
-    for (tracer, behind) in [("tracer.so", true), ("tracer.so", false), ("tracer-dlsym.so", true), ("tracer-dlsym.so", false)] {
+    for (tracer, behind) in
+        [("tracer.so", true), ("tracer.so", false), ("tracer-dlsym.so", true), ("tracer-dlsym.so", false)]
+    {
         let machine = Machine::new("a100-80gb");
         let tracer = program(tracer);
         let pair = if behind { [shim(), tracer] } else { [tracer, shim()] };
         let preload = format!("{}:{}", pair[0].display(), pair[1].display());
-        let job = machine.probe("linked").memory("1GiB").env("LD_PRELOAD", preload).env("GPUQUOTA_LOG", "off").journalled();
+        let job =
+            machine.probe("linked").memory("1GiB").env("LD_PRELOAD", preload).env("GPUQUOTA_LOG", "off").journalled();
         let done = job.words(WORDS).run();
-        assert_eq!((done.code("linear:a=600M"), done.code("linear:b=600M"), done.code("free:a")), (0, 2, 0), "{done:?}");
+        assert_eq!(
+            (done.code("linear:a=600M"), done.code("linear:b=600M"), done.code("free:a")),
+            (0, 2, 0),
+            "{done:?}"
+        );
         // Behind us, the tracer doesn't see what we refuse.
         let traced = if behind { "traced 1" } else { "traced 2" };
         assert!(done.err.contains(traced), "{:?} {}", pair, done.err);

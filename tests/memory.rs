@@ -26,7 +26,8 @@ fn every_kind_is_granted_refused_and_given_back() {
 #[test]
 fn the_driver_is_asked_only_for_what_fits() {
     let machine = Machine::new("a100-80gb");
-    let done = machine.probe("linked").memory("1GiB").words("init ctx linear:a=2G linear:b=0 linear:c=1M").journalled().run();
+    let done =
+        machine.probe("linked").memory("1GiB").words("init ctx linear:a=2G linear:b=0 linear:c=1M").journalled().run();
     assert_eq!((done.code("linear:a=2G"), done.code("linear:b=0"), done.code("linear:c=1M")), (2, 1, 0));
     let asked: Vec<_> = machine.journal().into_iter().filter(|call| call["function"] == "cuMemAlloc_v2").collect();
     assert_eq!(asked.len(), 2, "{asked:?}");
@@ -118,7 +119,11 @@ fn devices_have_quotas_of_their_own() {
         .env("GPUQUOTA_MEMORY_1", "50%")
         .words("init ctx=0 total=0 total=1 linear:a=1100M device=1 ctx=1 linear:b=1100M vmm:c=1100M")
         .run();
-    assert_eq!((done.code("linear:a=1100M"), done.code("linear:b=1100M"), done.code("vmm:c=1100M")), (2, 0, 0), "{done:?}");
+    assert_eq!(
+        (done.code("linear:a=1100M"), done.code("linear:b=1100M"), done.code("vmm:c=1100M")),
+        (2, 0, 0),
+        "{done:?}"
+    );
     assert_eq!(done.numbers("total=0"), [GIB]);
     assert!(done.numbers("total=1")[0] > 7 * GIB && done.numbers("total=1")[0] < 8 * GIB);
 }

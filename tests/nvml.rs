@@ -32,10 +32,15 @@ fn process_lists_hold_the_tenants_own() {
     mine.until("ready");
     let other = format!("other-{}", std::process::id());
     let _ledger = Ledger::of(&other);
-    let mut others = machine.probe("linked").memory("2GiB").tenant(&other).words("init ctx linear:a=300M say=ready wait").start();
+    let mut others =
+        machine.probe("linked").memory("2GiB").tenant(&other).words("init ctx linear:a=300M say=ready wait").start();
     others.until("ready");
     let done = machine.job(program("nvml")).memory("2GiB").arg("200").run();
-    for list in ["nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses_v3"] {
+    for list in [
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetComputeRunningProcesses_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+    ] {
         let answer = done.answer(list);
         assert!(answer.starts_with("0 2 "), "{list}: {answer}");
         assert!(answer.contains(&format!("{}:{}", mine.pid(), 100 * MIB)), "{list}: {answer}");
@@ -62,7 +67,16 @@ fn asking_nvml_before_cuda_changes_no_quota() {
     let machine = Machine::new("2xt4-16gb");
     let ask = |job: harness::Job| job.env("CUDA_VISIBLE_DEVICES", "1").env("GPUQUOTA_MEMORY_0", "1GiB");
     let done = ask(machine.job(program("nvml"))).arg("after").arg("600").run();
-    assert_eq!((done.code("cuda-alloc"), done.code("cuda-again"), done.numbers("cuda-total")), (0, 2, vec![GIB]), "{done:?}");
-    let done = machine.job(program("nvml")).env("CUDA_VISIBLE_DEVICES", "1").memory("1GiB").arg("after").arg("600").run();
-    assert_eq!((done.code("cuda-alloc"), done.code("cuda-again"), done.numbers("cuda-total")), (0, 2, vec![GIB]), "{done:?}");
+    assert_eq!(
+        (done.code("cuda-alloc"), done.code("cuda-again"), done.numbers("cuda-total")),
+        (0, 2, vec![GIB]),
+        "{done:?}"
+    );
+    let done =
+        machine.job(program("nvml")).env("CUDA_VISIBLE_DEVICES", "1").memory("1GiB").arg("after").arg("600").run();
+    assert_eq!(
+        (done.code("cuda-alloc"), done.code("cuda-again"), done.numbers("cuda-total")),
+        (0, 2, vec![GIB]),
+        "{done:?}"
+    );
 }

@@ -27,7 +27,9 @@ fn what_cannot_be_understood_is_refused_in_one_line() {
 
 #[test]
 fn sizes_mean_what_they_say() {
-    for (value, bytes) in [("4GiB", 4 * GIB), ("4G", 4 * GIB), ("4GB", 4_000_000_000), ("4096m", 4 * GIB), ("1073741824", GIB)] {
+    for (value, bytes) in
+        [("4GiB", 4 * GIB), ("4G", 4 * GIB), ("4GB", 4_000_000_000), ("4096m", 4 * GIB), ("1073741824", GIB)]
+    {
         let machine = Machine::new("a100-80gb");
         let done = machine.probe("linked").memory(value).words("init total").run();
         assert_eq!(done.numbers("total"), [bytes], "{value}");
@@ -42,8 +44,13 @@ fn hami_names_are_understood_and_ours_win() {
     let machine = Machine::new("2xa100-80gb");
     let hami = machine.probe("linked").env("CUDA_DEVICE_MEMORY_LIMIT", "3000m").env("CUDA_DEVICE_MEMORY_LIMIT_1", "0");
     let done = hami.words("init total=0 total=1").run();
-    assert_eq!((done.numbers("total=0"), done.numbers("total=1")), (vec![3000 * MIB], vec![machine.total_bytes()]), "0 is HAMi's no limit");
-    let both = machine.probe("linked").env("CUDA_DEVICE_MEMORY_LIMIT", "3000m").memory("1GiB").words("init total").run();
+    assert_eq!(
+        (done.numbers("total=0"), done.numbers("total=1")),
+        (vec![3000 * MIB], vec![machine.total_bytes()]),
+        "0 is HAMi's no limit"
+    );
+    let both =
+        machine.probe("linked").env("CUDA_DEVICE_MEMORY_LIMIT", "3000m").memory("1GiB").words("init total").run();
     assert_eq!(both.numbers("total"), [GIB]);
     let off = machine.probe("linked").env("CUDA_DISABLE_CONTROL", "true").memory("1GiB").words("init total").run();
     assert_eq!(off.numbers("total"), [machine.total_bytes()]);
@@ -77,7 +84,8 @@ fn a_socket_without_permission_is_refused_at_once() {
     std::fs::write(&socket, "").expect("writable");
     std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o000)).expect("owner");
     // Root may open anything, so what root meets is a file that is no socket: also an error, also at once named.
-    let done = machine.probe("linked").env("GPUQUOTA_SOCKET", &socket).memory("1GiB").words("init ctx linear:a=1M").run();
+    let done =
+        machine.probe("linked").env("GPUQUOTA_SOCKET", &socket).memory("1GiB").words("init ctx linear:a=1M").run();
     assert_eq!(done.code("linear:a=1M"), 2);
     assert!(done.err.contains("closed.sock"), "{}", done.err);
 }
@@ -91,6 +99,7 @@ fn the_log_is_off_or_in_a_file_when_told_so() {
     machine.probe("linked").memory("1GiB").env("GPUQUOTA_LOG_FILE", &log).words(words).run().quiet();
     let text = std::fs::read_to_string(&log).expect("written");
     assert!(text.starts_with("gpuquota: out of memory: 2 GiB asked"), "{text}");
-    let unwritable = machine.probe("linked").memory("1GiB").env("GPUQUOTA_LOG_FILE", "/nonexistent/log").words(words).run();
+    let unwritable =
+        machine.probe("linked").memory("1GiB").env("GPUQUOTA_LOG_FILE", "/nonexistent/log").words(words).run();
     assert!(unwritable.err.contains("GPUQUOTA_LOG_FILE"), "{}", unwritable.err);
 }

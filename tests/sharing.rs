@@ -10,7 +10,11 @@ fn free_of(machine: &Machine) -> u64 {
 #[test]
 fn two_processes_share_one_quota() {
     let machine = Machine::new("a100-80gb");
-    let mut first = machine.probe("linked").memory("1GiB").words("init ctx linear:a=600M say=ready wait free:a say=freed wait").start();
+    let mut first = machine
+        .probe("linked")
+        .memory("1GiB")
+        .words("init ctx linear:a=600M say=ready wait free:a say=freed wait")
+        .start();
     first.until("say=ready".trim_start_matches("say="));
     let second = machine.probe("linked").memory("1GiB").words("init ctx info linear:b=600M linear:c=400M").run();
     assert_eq!(second.numbers("info"), [424 * MIB, GIB]);
@@ -28,9 +32,11 @@ fn a_tenants_name_finds_its_ledger() {
     let machine = Machine::new("a100-80gb");
     let [one, two] = ["one", "two"].map(|name| format!("{name}-{}", std::process::id()));
     let ledgers = [Ledger::of(&one), Ledger::of(&two)];
-    let mut first = machine.probe("linked").tenant(&one).memory("1GiB").words("init ctx linear:a=600M say=ready wait").start();
+    let mut first =
+        machine.probe("linked").tenant(&one).memory("1GiB").words("init ctx linear:a=600M say=ready wait").start();
     first.until("ready");
-    let ask = |tenant: &str| machine.probe("linked").tenant(tenant).memory("1GiB").words("init ctx linear:b=600M").run();
+    let ask =
+        |tenant: &str| machine.probe("linked").tenant(tenant).memory("1GiB").words("init ctx linear:b=600M").run();
     assert_eq!((ask(&one).code("linear:b=600M"), ask(&two).code("linear:b=600M")), (2, 0));
     first.finish();
     for ledger in &ledgers {
@@ -43,7 +49,8 @@ fn a_tenants_name_finds_its_ledger() {
 #[test]
 fn a_killed_process_gives_everything_back() {
     let machine = Machine::new("a100-80gb");
-    let mut victim = machine.probe("linked").memory("1GiB").words("init ctx linear:a=900M vmm:b=50M say=ready wait").start();
+    let mut victim =
+        machine.probe("linked").memory("1GiB").words("init ctx linear:a=900M vmm:b=50M say=ready wait").start();
     victim.until("ready");
     assert_eq!(free_of(&machine), 74 * MIB);
     victim.kill();
@@ -56,7 +63,11 @@ fn a_survivor_sees_what_a_killed_process_gave_back() {
     let machine = Machine::new("a100-80gb");
     let mut victim = machine.probe("linked").memory("1GiB").words("init ctx linear:a=900M say=ready wait").start();
     victim.until("ready");
-    let mut survivor = machine.probe("linked").memory("1GiB").words("init ctx linear:x=100M wait sleep=300 info linear:b=800M").start();
+    let mut survivor = machine
+        .probe("linked")
+        .memory("1GiB")
+        .words("init ctx linear:x=100M wait sleep=300 info linear:b=800M")
+        .start();
     assert_eq!(survivor.until("linear:x=100M 0").len(), 2);
     victim.kill();
     survivor.go_on();
@@ -70,7 +81,9 @@ fn a_survivor_sees_what_a_killed_process_gave_back() {
 fn many_processes_at_once_get_exactly_the_quota() {
     let machine = Machine::new("a100-80gb");
     let words = "init ctx say=ready wait linear:a=64M linear:b=64M linear:c=64M linear:d=64M say=done wait";
-    let mut jobs: Vec<_> = (0..8).map(|_| machine.probe("linked").memory("1GiB").env("GPUQUOTA_LOG", "off").words(words).start()).collect();
+    let mut jobs: Vec<_> = (0..8)
+        .map(|_| machine.probe("linked").memory("1GiB").env("GPUQUOTA_LOG", "off").words(words).start())
+        .collect();
     for job in &mut jobs {
         job.until("ready");
     }
@@ -136,7 +149,10 @@ fn hami_names_share_a_quota_by_their_cache_file() {
     let mut first = job().words("init ctx linear:a=600M say=ready wait").start();
     first.until("ready");
     let second = job().words("init ctx total linear:b=600M linear:c=400M").run();
-    assert_eq!((second.numbers("total"), second.code("linear:b=600M"), second.code("linear:c=400M")), (vec![GIB], 2, 0));
+    assert_eq!(
+        (second.numbers("total"), second.code("linear:b=600M"), second.code("linear:c=400M")),
+        (vec![GIB], 2, 0)
+    );
     first.finish();
 }
 

@@ -59,6 +59,14 @@ fn fingerprint(parts: &[&str]) -> u64 {
 /// When it can't be made, or is somebody else's: `/tmp` is everybody's.
 pub fn make_private(folder: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    check_private(folder)
+}
+
+/// Checks that only this user can use `folder`.
+///
+/// # Errors
+/// When it isn't there, or somebody else could have put things into it.
+pub fn check_private(folder: &Path) -> io::Result<()> {
     let data = std::fs::symlink_metadata(folder)?;
     let own = rustix::process::geteuid().as_raw();
     if !data.is_dir() || data.uid() != own || data.mode() & 0o077 != 0 {

@@ -3,10 +3,16 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// A descriptor from which the signals it was made for are read.
 #[derive(Debug)]
-pub struct Signals(OwnedFd);
+pub struct Signals {
+    file: OwnedFd,
+    /// What was blocked before.
+    before: libc::sigset_t,
+}
 
 /// A signal that has come in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,20 +30,35 @@ impl Signals {
     /// What the kernel says.
     pub fn new(numbers: &[i32]) -> io::Result<Self> {
         // SAFETY: plain data that the calls fill; no pointer outlives them.
-        let fd = unsafe {
-            let mut set: libc::sigset_t = core::mem::zeroed();
+        let (fd, before) = unsafe {
+            let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = (core::mem::zeroed(), core::mem::zeroed());
             libc::sigemptyset(&mut set);
             for number in numbers {
                 libc::sigaddset(&mut set, *number);
             }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &set, core::ptr::null_mut());
-            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            (libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK), before)
         };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a fresh descriptor that nobody else owns.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Self { file: unsafe { OwnedFd::from_raw_fd(fd) }, before })
+    }
+
+    /// Lets the program that `command` starts have the signals that were not blocked before: a blocked signal
+    /// stays blocked across `exec`, and few programs expect that.
+    pub fn unblock_in(&self, command: &mut Command) {
+        let before = self.before;
+        let unblock = move || {
+            // SAFETY: safe between fork and exec; the set outlives the call.
+            match unsafe { libc::sigprocmask(libc::SIG_SETMASK, &before, core::ptr::null_mut()) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: `unblock` makes one system call on a copy of its own: no allocation, no lock.
+        unsafe { command.pre_exec(unblock) };
     }
 
     /// The next signal, when there is one.
@@ -46,7 +67,7 @@ impl Signals {
         let mut info: libc::signalfd_siginfo = unsafe { core::mem::zeroed() };
         let wanted = size_of_val(&info);
         // SAFETY: the kernel fills at most `wanted` bytes.
-        let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut info).cast(), wanted) };
+        let read = unsafe { libc::read(self.file.as_raw_fd(), (&raw mut info).cast(), wanted) };
         (read == wanted as isize).then_some(Received { number: info.ssi_signo as i32, by_process: info.ssi_code <= 0 })
     }
 
@@ -56,7 +77,7 @@ impl Signals {
             if let Some(received) = self.next() {
                 return received;
             }
-            let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            let mut poll = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one valid entry.
             unsafe { libc::poll(&mut poll, 1, -1) };
         }
@@ -65,7 +86,7 @@ impl Signals {
 
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 }
 

@@ -36,7 +36,13 @@ fn main() {
     row("cuMemGetInfo", &["info"], "<= 50 ns over");
     row("cuGetProcAddress", &["resolve"], "<= 2 x direct");
     let (bare, ours) = (start_us(false), start_us(true));
-    println!("{:<34} {:>8.1} us {:>8.1} us {:>8.1} us   <= 100 us over", "start of a program without CUDA", bare, ours, ours - bare);
+    println!(
+        "{:<34} {:>8.1} us {:>8.1} us {:>8.1} us   <= 100 us over",
+        "start of a program without CUDA",
+        bare,
+        ours,
+        ours - bare
+    );
 }
 
 /// Median microseconds of running a program that does nothing.

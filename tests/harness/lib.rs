@@ -50,7 +50,9 @@ pub fn install() -> &'static Path {
 }
 
 fn link(from: &Path, to: &Path) {
-    std::fs::hard_link(from, to).or_else(|_| std::fs::copy(from, to).map(|_| ())).expect("the target folder is writable");
+    std::fs::hard_link(from, to)
+        .or_else(|_| std::fs::copy(from, to).map(|_| ()))
+        .expect("the target folder is writable");
 }
 
 /// Removes what test processes that have ended left.
@@ -152,9 +154,9 @@ impl Ledger {
     pub fn of(tenant: &str) -> Self {
         // FNV-1a, as the shim names its file.
         let key = format!("tenant {tenant}");
-        let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let hash = key
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         Self(PathBuf::from(format!("/dev/shm/gpuquota-{hash:016x}")))
     }
 

@@ -71,7 +71,7 @@ impl Cuda {
     }
 
     fn start(&mut self) -> Result<(), CudaError> {
-        call!(self, "cuInit" (c_uint) (0))?;
+        call!(self, "cuInit"(c_uint)(0))?;
         let device = &raw mut self.device;
         call!(self, "cuDeviceGet" (*mut c_int, c_int) (device, 0))?;
         let mut context: *mut c_void = core::ptr::null_mut();
@@ -102,7 +102,7 @@ impl Cuda {
 
     /// Frees.
     pub(crate) fn free(&self, allocation: Allocation) -> Result<(), CudaError> {
-        call!(self, "cuMemFree_v2" (u64) (allocation.0))
+        call!(self, "cuMemFree_v2"(u64)(allocation.0))
     }
 
     /// Copies to the device and back; true when the same bytes return.
@@ -129,7 +129,7 @@ impl Cuda {
                 (function, 1, 1, 1, 1, 1, 1, 0, core::ptr::null_mut(), none, none)
             )?;
         }
-        call!(self, "cuCtxSynchronize" () ())?;
+        call!(self, "cuCtxSynchronize"()())?;
         call!(self, "cuModuleUnload" (*mut c_void) (module))
     }
 }
@@ -137,7 +137,7 @@ impl Cuda {
 impl Drop for Cuda {
     fn drop(&mut self) {
         // The process is about to end; a driver that refuses this changes nothing.
-        let _ = call!(self, "cuDevicePrimaryCtxRelease_v2" (c_int) (self.device));
+        let _ = call!(self, "cuDevicePrimaryCtxRelease_v2"(c_int)(self.device));
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::simulated::Simulated;
 use crate::{Failure, STATUS_FAILED};
 use quota_core::settings::DEFAULT_SOCKET;
-use quota_daemon::places::{SOCKET_NAME, admin_socket, make_private, simulated_folder, user_folder};
+use quota_daemon::places::{SOCKET_NAME, admin_socket, check_private, make_private, simulated_folder, user_folder};
 use quota_wire::message::{About, Reply, Request};
 use quota_wire::socket::{Connection, WireError};
 use std::fs::OpenOptions;
@@ -80,7 +80,12 @@ pub(crate) fn sockets() -> Result<Vec<PathBuf>, Failure> {
         return Ok(vec![socket]);
     }
     let own = own_folder();
-    let mut sockets = vec![PathBuf::from(DEFAULT_SOCKET), own.join(SOCKET_NAME)];
+    let mut sockets = vec![PathBuf::from(DEFAULT_SOCKET)];
+    if check_private(&own).is_err() {
+        // Nobody's, or somebody else's.
+        return Ok(sockets.into_iter().filter(|socket| socket.exists()).collect());
+    }
+    sockets.push(own.join(SOCKET_NAME));
     let mut simulated: Vec<PathBuf> = std::fs::read_dir(&own)
         .into_iter()
         .flatten()
@@ -127,12 +132,17 @@ pub(crate) fn administer(socket: &Path) -> Result<Connection, Failure> {
 ///
 /// `environment` is what a daemon over a simulated machine needs.
 pub(crate) fn reach(place: &Place, environment: &[(String, String)]) -> Result<Connection, Failure> {
+    if let Some(folder) = &place.own {
+        // Before anything in it is believed: `/tmp` is everybody's.
+        for folder in [&own_folder(), folder] {
+            make_private(folder).map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
+        }
+    }
     let error = match Connection::connect(&place.socket, Instant::now() + ANSWER_WAIT_MAX) {
         Ok(connection) => return Ok(connection),
         Err(error) => error,
     };
     let Some(folder) = &place.own else { return Err(unreachable(&place.socket, place.source, &error)) };
-    make_private(folder).map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
     let log_path = folder.join("gpuquotad.log");
     let (mut child, log_start) = start(place, &log_path, environment)?;
     let deadline = Instant::now() + ANSWER_WAIT_MAX;

@@ -65,14 +65,20 @@ pub(crate) fn demo(options: &DemoOptions) -> Result<(), Failure> {
     check_rows(&rows, &jobs)?;
     say("\nJob a frees its memory and tries again; job b is killed while it holds its own.");
     let freed: Freed = jobs[0].proceed()?;
-    say(&format!("  job a: {} free again; the allocation that was refused now answers {}", human(freed.free_bytes), freed.again));
+    say(&format!(
+        "  job a: {} free again; the allocation that was refused now answers {}",
+        human(freed.free_bytes),
+        freed.again
+    ));
     check(freed.again == 0, "what job a was refused fits once it has freed")?;
     jobs[1].kill(&rows, &names[1])?;
     wait_for_release(&daemon, &names)?;
     for job in &mut jobs {
         let _ = job.child.wait();
     }
-    say("  both are gone, and the daemon has everything back: 0 bytes charged, 0 granted to them\n\nAll of this was checked.");
+    say(
+        "  both are gone, and the daemon has everything back: 0 bytes charged, 0 granted to them\n\nAll of this was checked.",
+    );
     Ok(())
 }
 
@@ -94,7 +100,12 @@ fn simulate_words(machine: Option<&str>) -> String {
 fn tell(job: &Job, seen: &Seen) {
     let name = job.name;
     say(&format!("  {name}: the device has {}, says the driver", human(seen.total_bytes)));
-    say(&format!("  {name}: {} allocated, data copied there and back, {} kernels in {} ms", human(seen.held_bytes), seen.kernels, seen.kernels_ms));
+    say(&format!(
+        "  {name}: {} allocated, data copied there and back, {} kernels in {} ms",
+        human(seen.held_bytes),
+        seen.kernels,
+        seen.kernels_ms
+    ));
     let refusal = if seen.beyond == OUT_OF_MEMORY { " (CUDA_ERROR_OUT_OF_MEMORY)" } else { "" };
     say(&format!("  {name}: beyond its quota, cuMemAlloc answers {}{refusal}", seen.beyond));
 }
@@ -111,7 +122,10 @@ fn check_rows(rows: &[ProcessRow], jobs: &[Job]) -> Result<(), Failure> {
     check(rows.len() == jobs.len(), "ps shows one process of each job")?;
     for (row, job) in rows.iter().zip(jobs) {
         check(row.memory_quota_bytes == Some(job.quota.0), "ps shows the quota")?;
-        check(row.memory_used_bytes >= job.quota.0 / 2 && row.memory_used_bytes <= job.quota.0, "ps shows what is used")?;
+        check(
+            row.memory_used_bytes >= job.quota.0 / 2 && row.memory_used_bytes <= job.quota.0,
+            "ps shows what is used",
+        )?;
     }
     Ok(())
 }
@@ -129,7 +143,8 @@ fn wait_for_release(daemon: &Connection, names: &[String]) -> Result<(), Failure
         let devices = device_rows(daemon)?;
         // Other jobs may be running; what they are charged is theirs.
         let alone = process_rows(daemon)?.iter().all(|row| row.tenant == "-");
-        let clean = !alone || devices.iter().all(|device| device.memory_charged_bytes == 0 && device.memory_granted_bytes == 0);
+        let clean =
+            !alone || devices.iter().all(|device| device.memory_charged_bytes == 0 && device.memory_granted_bytes == 0);
         if left.is_empty() && clean {
             return Ok(());
         }

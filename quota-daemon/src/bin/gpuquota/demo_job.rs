@@ -54,7 +54,17 @@ pub(crate) fn run() -> Result<(), Failure> {
     let more = total_bytes - held_bytes + (2 << 20);
     let beyond = answer(&cuda, more);
     let pid = std::process::id();
-    say(&Seen { pid, total_bytes, info_total_bytes, held_bytes, free_bytes, copied, kernels: KERNELS, kernels_ms, beyond })?;
+    say(&Seen {
+        pid,
+        total_bytes,
+        info_total_bytes,
+        held_bytes,
+        free_bytes,
+        copied,
+        kernels: KERNELS,
+        kernels_ms,
+        beyond,
+    })?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).map_err(Failure::new)?;
     cuda.free(held).map_err(failed)?;

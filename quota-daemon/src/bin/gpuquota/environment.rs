@@ -59,7 +59,7 @@ pub(crate) fn print(options: &JobOptions) -> Result<(), Failure> {
         settings.extend(simulated.environment(variable("LD_LIBRARY_PATH").as_deref()));
     }
     settings.extend(quota(&asked, false));
-    if let Some(tenant) = options.tenant()? {
+    if let Some(tenant) = options.tenant(|_| None)? {
         settings.push(("GPUQUOTA_TENANT".to_owned(), tenant));
     }
     if let Some(selection) = &options.device {

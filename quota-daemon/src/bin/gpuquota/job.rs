@@ -62,14 +62,12 @@ fn failed(name: &std::ffi::OsStr, error: &io::Error) -> Failure {
 pub(crate) fn run(command: &[OsString], environment: &[(String, String)]) -> Result<u8, Failure> {
     let mut numbers = PASSED_ON.to_vec();
     numbers.push(libc::SIGCHLD);
-    // Blocked before the child is made, so that no signal is lost between its start and our wait; the
-    // standard library gives the child an empty mask.
+    // Blocked before the child is made, so that no signal is lost between its start and our wait.
     let signals = Signals::new(&numbers).map_err(|error| Failure::new(format!("signals can't be read: {error}")))?;
-    let mut child = Command::new(&command[0])
-        .args(&command[1..])
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        .spawn()
-        .map_err(|error| failed(&command[0], &error))?;
+    let mut job = Command::new(&command[0]);
+    job.args(&command[1..]).envs(environment.iter().map(|(name, value)| (name, value)));
+    signals.unblock_in(&mut job);
+    let mut child = job.spawn().map_err(|error| failed(&command[0], &error))?;
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Ok(status_of(status)),

@@ -84,7 +84,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "")]
     pub(crate) queue: Option<String>,
     /// The command to run
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -157,13 +157,19 @@ pub(crate) struct Quota {
 impl QuotaOptions {
     /// Checks every value before anything is started.
     pub(crate) fn read(&self) -> Result<Quota, Failure> {
-        let percent = |option, text: &Option<String>| value(option, text.as_deref(), units::PERCENT_FORM, str::parse);
+        self.read_with(|_| None)
+    }
+
+    /// The same; `get` answers what the environment says where the command line says nothing.
+    pub(crate) fn read_with(&self, get: impl Fn(&str) -> Option<String>) -> Result<Quota, Failure> {
+        let either = |text: &Option<String>, option, variable| Given::new(text, option, variable, &get);
         let quota = Quota {
-            memory: value("--memory", self.memory.as_deref(), units::SIZE_FORM, str::parse)?,
-            compute: percent("--compute", &self.compute)?,
-            guarantee: percent("--guarantee", &self.guarantee)?,
-            weight: value("--weight", self.weight.as_deref(), WEIGHT_FORM, parse_weight)?,
-            priority: value("--priority", self.priority.as_deref(), PRIORITY_FORM, parse_priority)?,
+            memory: either(&self.memory, "--memory", "GPUQUOTA_MEMORY").read(units::SIZE_FORM, str::parse)?,
+            compute: either(&self.compute, "--compute", "GPUQUOTA_COMPUTE").read(units::PERCENT_FORM, str::parse)?,
+            guarantee: either(&self.guarantee, "--guarantee", "GPUQUOTA_GUARANTEE")
+                .read(units::PERCENT_FORM, str::parse)?,
+            weight: either(&self.weight, "--weight", "GPUQUOTA_WEIGHT").read(WEIGHT_FORM, parse_weight)?,
+            priority: either(&self.priority, "--priority", "GPUQUOTA_PRIORITY").read(PRIORITY_FORM, parse_priority)?,
         };
         match (quota.guarantee, quota.compute) {
             (Some(guarantee), Some(cap)) if guarantee > cap => {
@@ -172,39 +178,42 @@ impl QuotaOptions {
             _ => Ok(quota),
         }
     }
-
-    /// What the environment says, where the command line says nothing.
-    pub(crate) fn or_environment(&self, get: impl Fn(&str) -> Option<String>) -> Self {
-        let or = |own: &Option<String>, name: &str| own.clone().or_else(|| get(name));
-        Self {
-            memory: or(&self.memory, "GPUQUOTA_MEMORY"),
-            compute: or(&self.compute, "GPUQUOTA_COMPUTE"),
-            guarantee: or(&self.guarantee, "GPUQUOTA_GUARANTEE"),
-            weight: or(&self.weight, "GPUQUOTA_WEIGHT"),
-            priority: or(&self.priority, "GPUQUOTA_PRIORITY"),
-        }
-    }
 }
 
 impl JobOptions {
-    /// The tenant's name, checked.
-    pub(crate) fn tenant(&self) -> Result<Option<String>, Failure> {
-        value("--tenant", self.tenant.as_deref(), TENANT_FORM, parse_tenant)
+    /// The tenant's name, checked; `get` as above.
+    pub(crate) fn tenant(&self, get: impl Fn(&str) -> Option<String>) -> Result<Option<String>, Failure> {
+        Given::new(&self.tenant, "--tenant", "GPUQUOTA_TENANT", &get).read(TENANT_FORM, parse_tenant)
     }
 }
 
-/// One option's value: its failure names the option, the value and what would be right.
-pub(crate) fn value<T, E: core::fmt::Display>(
-    option: &str,
-    text: Option<&str>,
-    expected: &'static str,
-    parse: impl Fn(&str) -> Result<T, E>,
-) -> Result<Option<T>, Failure> {
-    let Some(text) = text else { return Ok(None) };
-    parse(text).map(Some).map_err(|error| {
-        let SettingError { setting, value, reason, expected } = SettingError::new(option, text, error, expected);
-        Failure::usage(format!("{setting} {value}: {reason}; expected {expected}"))
-    })
+/// A value, and where it comes from.
+struct Given {
+    text: Option<String>,
+    /// How a message names it: `--memory ` or `GPUQUOTA_MEMORY=`.
+    source: String,
+}
+
+impl Given {
+    fn new(text: &Option<String>, option: &str, variable: &str, get: &impl Fn(&str) -> Option<String>) -> Self {
+        match text {
+            Some(text) => Self { text: Some(text.clone()), source: format!("{option} ") },
+            None => Self { text: get(variable), source: format!("{variable}=") },
+        }
+    }
+
+    /// The value; a failure names where it comes from, what it says and what would be right.
+    fn read<T, E: core::fmt::Display>(
+        self,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, Failure> {
+        let Some(text) = self.text else { return Ok(None) };
+        parse(&text).map(Some).map_err(|error| {
+            let SettingError { value, reason, .. } = SettingError::new("", &text, error, expected);
+            Failure::usage(format!("{}{value}: {reason}; expected {expected}", self.source))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -234,6 +243,8 @@ mod tests {
         let options = QuotaOptions { memory: Some("12Q".to_owned()), ..QuotaOptions::default() };
         let text = options.read().expect_err("no size").text;
         assert!(text.starts_with("--memory 12Q: the unit is unknown; expected a size such as 4GiB"), "{text}");
+        let text = QuotaOptions::default().read_with(|_| Some("x".to_owned())).expect_err("no size").text;
+        assert!(text.starts_with("GPUQUOTA_MEMORY=x: it is not a number"), "{text}");
         let both = |compute: &str, guarantee: &str| QuotaOptions {
             compute: Some(compute.to_owned()),
             guarantee: Some(guarantee.to_owned()),

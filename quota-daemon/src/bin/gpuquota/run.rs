@@ -23,8 +23,9 @@ pub(crate) fn run(options: &RunOptions) -> Result<(), Failure> {
 }
 
 fn start(options: &RunOptions) -> Result<(), Failure> {
-    let asked = options.job.quota.or_environment(variable).read()?;
-    let tenant = tenant(&options.job)?;
+    let asked = options.job.quota.read_with(variable)?;
+    // A job within a job is of the same tenant, unless it says otherwise.
+    let tenant = options.job.tenant(variable)?;
     let queue = options.queue.as_deref().map(queue_limit).transpose()?;
     let preload = preload(variable("LD_PRELOAD").as_deref())?;
     job::check_command(&options.command)?;
@@ -49,13 +50,6 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
     let status = job::run(&options.command, &environment)?;
     drop(connection);
     if status == 0 { Ok(()) } else { Err(Failure::silent(status)) }
-}
-
-/// The name on the command line, else the one in the environment: a job within a job is of the same tenant.
-fn tenant(options: &JobOptions) -> Result<Option<String>, Failure> {
-    let options =
-        JobOptions { tenant: options.tenant.clone().or_else(|| variable("GPUQUOTA_TENANT")), ..JobOptions::default() };
-    options.tenant()
 }
 
 fn queue_limit(text: &str) -> Result<QueueLimit, Failure> {

@@ -50,11 +50,14 @@ fn library() -> Finding {
             Finding::ok("library", format!("{} can be preloaded", path.display()))
         }
         Ok(output) => {
-            let words = String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("a program under it fails").to_owned();
+            let words =
+                String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("a program under it fails").to_owned();
             let remedy = "build it for this machine's libc and architecture, on a file system that allows execution";
             Finding::fail("library", format!("{}: {words}", path.display()), remedy)
         }
-        Err(error) => Finding::warn("library", format!("{} was not tried: /bin/true: {error}", path.display()), "try it by hand"),
+        Err(error) => {
+            Finding::warn("library", format!("{} was not tried: /bin/true: {error}", path.display()), "try it by hand")
+        }
     }
 }
 
@@ -62,7 +65,8 @@ fn library() -> Finding {
 fn preloading() -> Finding {
     let file = std::fs::read_to_string("/etc/ld.so.preload").unwrap_or_default();
     let existing = [variable("LD_PRELOAD").unwrap_or_default(), file].join(" ");
-    let others: Vec<&str> = existing.split([' ', ':', '\n']).filter(|path| !path.is_empty() && !path.ends_with(SHIM)).collect();
+    let others: Vec<&str> =
+        existing.split([' ', ':', '\n']).filter(|path| !path.is_empty() && !path.ends_with(SHIM)).collect();
     if others.iter().any(|path| path.contains("libvgpu")) {
         let found = format!("HAMi's library is preloaded: {}", others.join(" "));
         return Finding::warn("preload", found, "preload only one of them; gpuquota understands HAMi's settings");
@@ -83,8 +87,12 @@ fn kernel() -> Finding {
     let release = release.trim();
     match (pidfd, sealed) {
         (Ok(_), Ok(())) => Finding::ok("kernel", format!("Linux {release}: pidfd, sealed memory")),
-        (Err(error), _) => Finding::fail("kernel", format!("Linux {release}: pidfd_open: {error}"), "the daemon needs Linux 5.3"),
-        (_, Err(error)) => Finding::fail("kernel", format!("Linux {release}: sealed memory: {error}"), "the daemon needs Linux 5.3"),
+        (Err(error), _) => {
+            Finding::fail("kernel", format!("Linux {release}: pidfd_open: {error}"), "the daemon needs Linux 5.3")
+        }
+        (_, Err(error)) => {
+            Finding::fail("kernel", format!("Linux {release}: sealed memory: {error}"), "the daemon needs Linux 5.3")
+        }
     }
 }
 
@@ -112,21 +120,29 @@ fn driver() -> Finding {
     };
     let mut version = 0i32;
     // SAFETY: the driver API's signature for this name.
-    let function: Result<Symbol<'_, unsafe extern "C" fn(*mut i32) -> i32>, _> = unsafe { library.get(b"cuDriverGetVersion") };
+    let function: Result<Symbol<'_, unsafe extern "C" fn(*mut i32) -> i32>, _> =
+        unsafe { library.get(b"cuDriverGetVersion") };
     // SAFETY: it fills one integer.
     let known = function.is_ok_and(|function| unsafe { function(&mut version) } == 0);
     let path = loaded_from("libcuda.so").unwrap_or_else(|| cuda::LIBRARY.to_owned());
     if known {
         Finding::ok("driver", format!("{path}, CUDA {}.{}", version / 1000, version % 1000 / 10))
     } else {
-        Finding::fail("driver", format!("{path} is no CUDA driver"), "see what LD_LIBRARY_PATH and LD_PRELOAD put in its place")
+        Finding::fail(
+            "driver",
+            format!("{path} is no CUDA driver"),
+            "see what LD_LIBRARY_PATH and LD_PRELOAD put in its place",
+        )
     }
 }
 
 /// The file from which this process has loaded a library.
 fn loaded_from(name: &str) -> Option<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let path = maps.lines().filter_map(|line| line.get(line.find('/')?..)).find(|path| path.contains(name) || path.contains("fake_driver"))?;
+    let path = maps
+        .lines()
+        .filter_map(|line| line.get(line.find('/')?..))
+        .find(|path| path.contains(name) || path.contains("fake_driver"))?;
     Some(path.to_owned())
 }
 
@@ -134,7 +150,9 @@ fn loaded_from(name: &str) -> Option<String> {
 fn devices() -> Vec<Finding> {
     let nvml = match Nvml::open() {
         Ok(nvml) => nvml,
-        Err(error) => return vec![Finding::warn("nvml", error, "the daemon needs NVML, which comes with NVIDIA's driver")],
+        Err(error) => {
+            return vec![Finding::warn("nvml", error, "the daemon needs NVML, which comes with NVIDIA's driver")];
+        }
     };
     let version = Finding::ok("nvml", format!("NVML {}", nvml.version()));
     match nvml.inventory() {
@@ -151,7 +169,11 @@ fn listed(inventory: &Inventory) -> Finding {
         .collect();
     let found = format!("driver {}: {}", inventory.driver, names.join(", "));
     if inventory.devices.iter().any(|device| device.mig == "enabled") {
-        return Finding::warn("devices", found, "this version doesn't share devices whose MIG mode is enabled: disable it");
+        return Finding::warn(
+            "devices",
+            found,
+            "this version doesn't share devices whose MIG mode is enabled: disable it",
+        );
     }
     Finding::ok("devices", found)
 }
@@ -180,9 +202,14 @@ fn daemons(findings: &mut Vec<Finding>) -> bool {
                 Ok(about) => {
                     answering = true;
                     let machine = about.simulated.map_or_else(String::new, |machine| format!(", simulated {machine}"));
-                    Finding::ok("daemon", format!("{shown}: gpuquotad {}, {} tenants{machine}", about.version, about.tenants))
+                    Finding::ok(
+                        "daemon",
+                        format!("{shown}: gpuquotad {}, {} tenants{machine}", about.version, about.tenants),
+                    )
                 }
-                Err(failure) => Finding::fail("daemon", format!("{shown}: {}", failure.text), "restart gpuquotad there"),
+                Err(failure) => {
+                    Finding::fail("daemon", format!("{shown}: {}", failure.text), "restart gpuquotad there")
+                }
             },
             Err(error) => unreachable(socket, &error),
         };
@@ -216,7 +243,11 @@ fn settings_finding(settings: &Result<Settings, quota_core::settings::SettingErr
                 .filter_map(|(name, _)| name.into_string().ok())
                 .filter(|name| name.starts_with("GPUQUOTA_"))
                 .collect();
-            let found = if ours.is_empty() { "no setting in this environment".to_owned() } else { format!("understood: {}", ours.join(", ")) };
+            let found = if ours.is_empty() {
+                "no setting in this environment".to_owned()
+            } else {
+                format!("understood: {}", ours.join(", "))
+            };
             Finding::ok("settings", found)
         }
         Err(error) => Finding::fail("settings", error, "correct it; until then every allocation is refused"),
@@ -228,12 +259,15 @@ fn hami() -> Option<Finding> {
         .filter_map(|(name, _)| name.into_string().ok())
         .filter(|name| HAMI_NAMES.iter().any(|known| name.starts_with(known)))
         .collect();
-    (!names.is_empty()).then(|| Finding::ok("hami", format!("HAMi's settings are used where ours say nothing: {}", names.join(", "))))
+    (!names.is_empty())
+        .then(|| Finding::ok("hami", format!("HAMi's settings are used where ours say nothing: {}", names.join(", "))))
 }
 
 /// Whether a job started here would have a quota at all.
 fn quota(settings: &Result<Settings, quota_core::settings::SettingError>, daemon: bool) -> Finding {
-    let Ok(settings) = settings else { return Finding::warn("quota", "unknown, as long as a setting is wrong", "see settings") };
+    let Ok(settings) = settings else {
+        return Finding::warn("quota", "unknown, as long as a setting is wrong", "see settings");
+    };
     match settings.mode {
         Mode::Off => return Finding::warn("quota", "GPUQUOTA_MODE=off: everything passes", "unset it"),
         Mode::Observe => return Finding::warn("quota", "GPUQUOTA_MODE=observe: counted, never refused", "unset it"),
@@ -253,6 +287,10 @@ fn quota(settings: &Result<Settings, quota_core::settings::SettingError>, daemon
 fn mps() -> Option<Finding> {
     let folder = variable("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|| "/tmp/nvidia-mps".to_owned());
     Path::new(&folder).join("control").exists().then(|| {
-        Finding::warn("mps", format!("MPS seems to run ({folder})"), "memory quotas hold under MPS; compute is shared by MPS")
+        Finding::warn(
+            "mps",
+            format!("MPS seems to run ({folder})"),
+            "memory quotas hold under MPS; compute is shared by MPS",
+        )
     })
 }
