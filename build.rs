@@ -23,6 +23,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "plain", source: "tests/programs/plain.c", arguments: &[] },
     Program { name: "plain-static", source: "tests/programs/plain.c", arguments: &["-static"] },
     Program { name: "other-age", source: "tests/programs/other_age.c", arguments: &["-lcuda", "-ldl"] },
+    Program { name: "unmodelled", source: "tests/programs/unmodelled.c", arguments: &["-lcuda"] },
     Program { name: "threads", source: "tests/programs/threads.c", arguments: &["-ldl", "-pthread"] },
     Program { name: "fork", source: "tests/programs/fork.c", arguments: &["-ldl"] },
     Program { name: "bench", source: "tests/programs/bench.c", arguments: &["-O2", "-ldl"] },

@@ -52,6 +52,7 @@ int main(int argc, char **argv) {
         memory_v2 two = {(unsigned)sizeof(memory_v2) | 2u << 24, 0, 0, 0, 0}, bad = {1, 0, 0, 0, 0};
         printf("device %d\n", nvmlDeviceGetHandleByIndex_v2(i, &device));
         nvmlDeviceGetUUID(device, uuid, sizeof uuid);
+        printf("uuid %s\n", uuid);
         int code = nvmlDeviceGetMemoryInfo(device, &one);
         printf("memory %d %llu %llu %llu\n", code, one.total, one.free, one.used);
         if (nvmlDeviceGetHandleByUUID(uuid, &same)) return 71;
