@@ -219,3 +219,33 @@ fn the_jobs_own_status_and_signals_come_through() {
     job.until("got");
     assert_eq!(job.finish().1, 3);
 }
+
+/// A share is of what programs can have: what the driver keeps for itself is in neither number.
+#[test]
+fn a_share_is_of_the_device_that_programs_see() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let half = run(&machine, &daemon, "--memory 50%", "init total").run();
+    assert_eq!(half.numbers("total"), [machine.total_bytes() / 2]);
+    let capacity = |field: &str| {
+        let done = machine.gpuquota(&daemon, "devices -o json").run();
+        let rows: Vec<Value> = serde_json::from_str(&done.out).expect("JSON");
+        rows[0][field].as_u64().expect("a number")
+    };
+    assert_eq!(capacity("memory_total_bytes"), machine.total_bytes());
+    assert_eq!(capacity("memory_capacity_bytes"), machine.total_bytes() - 512 * MIB);
+}
+
+/// Whoever uses a device without having registered is seen all the same.
+#[test]
+fn a_process_that_never_registered_is_shown_as_foreign() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let mut foreign =
+        machine.bare(program("probe-linked")).arg("linked").words("init ctx linear:a=100M say=ready wait").start();
+    foreign.until("ready");
+    let rows = ps(&machine, &daemon);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!((rows[0]["state"].as_str(), rows[0]["pid"].as_u64()), (Some("foreign"), Some(foreign.pid().into())));
+    foreign.finish();
+}

@@ -16,7 +16,7 @@ pub struct Device {
     pub uuid_text: String,
     /// The product.
     pub name: String,
-    /// All its memory.
+    /// The memory that programs can have, as CUDA tells them; what the driver keeps for itself is not in it.
     pub total: Bytes,
     /// `disabled`, `enabled`, or `-` where the device can't be split.
     pub mig: String,

@@ -14,3 +14,4 @@ pub mod places;
 pub mod registry;
 pub mod server;
 pub mod signals;
+pub mod usage;

@@ -8,7 +8,7 @@ use quota_daemon::document::{self, Document};
 use quota_daemon::places;
 use quota_daemon::registry::{Overrides, Registry};
 use quota_daemon::server::{Configuration, ServeError, Server};
-use quota_daemon::{log, signals};
+use quota_daemon::{log, signals, usage};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -50,7 +50,15 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) if error.use_stderr() => {
+            eprintln!("gpuquotad: {}; see gpuquotad --help", usage::one_line(&error));
+            return ExitCode::from(STATUS_USAGE);
+        }
+        // Help goes out as it is; a reader that has gone away has seen what it wanted.
+        Err(error) => return error.print().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
+    };
     log::set_level(options.log);
     if options.detach {
         signals::close_inherited();

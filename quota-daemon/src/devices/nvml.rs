@@ -58,6 +58,17 @@ struct Memory {
     used: u64,
 }
 
+/// `nvmlMemory_v2_t`, which tells what the driver keeps for itself.
+#[repr(C)]
+#[derive(Default)]
+struct Memory2 {
+    version: c_uint,
+    total: u64,
+    reserved: u64,
+    free: u64,
+    used: u64,
+}
+
 /// `nvmlProcessInfo_t` since its second version.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -153,7 +164,7 @@ impl Nvml {
             uuid,
             uuid_text,
             name: self.device_text("nvmlDeviceGetName", handle)?,
-            total: Bytes(self.memory(handle)?.total),
+            total: Bytes(self.memory(handle)?.total.saturating_sub(self.reserved_bytes(handle))),
             mig: self.mig(handle),
         })
     }
@@ -165,6 +176,18 @@ impl Nvml {
         // SAFETY: NVML's signature and structure, and a handle of its own.
         self.check(name, unsafe { function(handle, &mut memory) })?;
         Ok(memory)
+    }
+
+    /// What the driver keeps for itself; 0 where NVML is too old to say.
+    fn reserved_bytes(&self, handle: Handle) -> u64 {
+        let version = size_of::<Memory2>() as c_uint | 2 << 24;
+        let mut memory = Memory2 { version, ..Memory2::default() };
+        type Function<'a> = Symbol<'a, unsafe extern "C" fn(Handle, *mut Memory2) -> c_int>;
+        let known = self.function("nvmlDeviceGetMemoryInfo_v2").is_ok_and(|function: Function<'_>| {
+            // SAFETY: NVML's signature and structure, and a handle of its own.
+            unsafe { function(handle, &mut memory) == SUCCESS }
+        });
+        if known { memory.reserved } else { 0 }
     }
 
     fn mig(&self, handle: Handle) -> String {

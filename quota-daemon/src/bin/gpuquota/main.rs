@@ -19,6 +19,7 @@ mod table;
 use clap::Parser;
 use clap::error::ErrorKind;
 use options::{Command, Options};
+use quota_daemon::usage;
 use std::process::ExitCode;
 
 /// `run`'s own failures, as of other programs that run programs.
@@ -91,11 +92,7 @@ fn unparsed(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(status);
     }
-    let text = error.render().to_string();
-    let head: Vec<&str> = text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim).collect();
-    let head = head.join(" ");
-    let head = head.split("For more information").next().unwrap_or_default();
-    let head = head.trim().trim_start_matches("error: ").split_whitespace().collect::<Vec<_>>().join(" ");
+    let head = usage::one_line(error);
     eprintln!("gpuquota: {head}; see gpuquota {}--help", if is_run { "run " } else { "" });
     ExitCode::from(status)
 }
