@@ -49,13 +49,20 @@ fn main() {
     println!("cargo::rerun-if-changed=examples/quota.c");
     println!("cargo::rerun-if-changed=include");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for folder in ["sub", "small-driver"] {
+    for folder in ["sub", "small-driver", "driver"] {
         fs::create_dir_all(out.join(folder)).expect("OUT_DIR is writable");
     }
     let compiler = cc::Build::new().opt_level(1).get_compiler();
     stub(&compiler, &out);
     for program in PROGRAMS {
         compile(&compiler, &out, program, &[]);
+    }
+    // Each checks one family of the simulated driver; a new file is a new program.
+    for source in fs::read_dir("tests/programs/driver").expect("part of the package") {
+        let source = source.expect("readable").path();
+        if source.extension().is_some_and(|extension| extension == "c") {
+            compile_file(&compiler, &out.join("driver"), &source, &out);
+        }
     }
     for library in LIBRARIES {
         compile(&compiler, &out, library, &["-shared", "-fPIC"]);
@@ -78,6 +85,13 @@ fn compile(compiler: &cc::Tool, out: &Path, program: &Program, kind: &[&str]) {
     command.args(["-Wall", "-Wextra", "-Werror", "-Iinclude"]).args(kind).arg("-o").arg(out.join(program.name));
     command.arg(program.source).arg(format!("-L{}", out.display())).arg("-Wl,--no-as-needed").args(program.arguments);
     run(command, program.source);
+}
+
+fn compile_file(compiler: &cc::Tool, to: &Path, source: &Path, stub: &Path) {
+    let mut command = compiler.to_command();
+    command.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(to.join(source.file_stem().expect("a file"))).arg(source);
+    command.arg(format!("-L{}", stub.display())).args(["-Wl,--no-as-needed", "-lcuda", "-lpthread"]);
+    run(command, &source.display().to_string());
 }
 
 fn run(mut command: Command, what: &str) {

@@ -69,9 +69,11 @@ pub(crate) fn of_device(device: CUdevice) -> Result<Option<Account>, Refusal> {
         Standing::NotReady | Standing::Unmanaged => Ok(None),
         Standing::Refused => refused(),
         Standing::Member(member) => match member.device_of(device) {
-            Some(index) => of_index(member, index).map(Some),
-            // A device that came after we joined: nobody has given a quota on it.
-            None => refused(),
+            Ok(Some(index)) => of_index(member, index).map(Some),
+            // A device that came after we joined.
+            Ok(None) => refused(),
+            // No device at all: the driver's error is the answer.
+            Err(_) => Ok(None),
         },
     }
 }

@@ -8,7 +8,7 @@ use crate::ledger_file::{self, Joined};
 use crate::log;
 use crate::process::process;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
-use driver_api::CUdevice;
+use driver_api::{CUdevice, CUresult};
 use parking_lot::Mutex;
 use quota_core::ledger::{DEVICES_MAX, DeviceId, Ledger, SlotId};
 use quota_core::settings::{DEFAULT_SOCKET, LogLevel};
@@ -325,20 +325,22 @@ fn with_file(settings: &Settings, seen: &[Seen]) -> Result<Member, String> {
 }
 
 impl Member {
-    /// The member's number for one of CUDA's devices.
-    pub(crate) fn device_of(&self, device: CUdevice) -> Option<usize> {
+    /// The member's number for one of CUDA's devices; `None` for a device that nobody has given a quota on.
+    ///
+    /// # Errors
+    /// The driver's, for what is no device.
+    pub(crate) fn device_of(&self, device: CUdevice) -> Result<Option<usize>, CUresult> {
         // CUDA's numbers are small and never change; the UUID is what both sides know.
         let cached = usize::try_from(device).ok().and_then(|ordinal| self.by_ordinal.get(ordinal));
-        match cached.map_or(0, |index| index.load(Ordering::Relaxed)) {
-            0 => {
-                let index = self.device_with(crate::calls::device_uuid(device).ok()?)?;
-                if let (Some(cached), Ok(index)) = (cached, u8::try_from(index + 1)) {
-                    cached.store(index, Ordering::Relaxed);
-                }
-                Some(index)
-            }
-            index => Some(usize::from(index) - 1),
+        let known = cached.map_or(0, |index| index.load(Ordering::Relaxed));
+        if known != 0 {
+            return Ok(Some(usize::from(known) - 1));
         }
+        let found = self.device_with(crate::calls::device_uuid(device)?);
+        if let (Some(cached), Some(Ok(known))) = (cached, found.map(|index| u8::try_from(index + 1))) {
+            cached.store(known, Ordering::Relaxed);
+        }
+        Ok(found)
     }
 
     /// The member's number for the device with this UUID.
