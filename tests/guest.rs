@@ -58,6 +58,25 @@ fn a_static_program_is_beyond_reach_and_unharmed() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "preloaded 1 mapped 0 threads 1\n");
 }
 
+/// A musl program can't be limited by this library, and must not be hurt by it: it starts, and finds its own functions.
+#[test]
+fn a_musl_program_is_unharmed() {
+    let machine = Machine::new("a100-80gb");
+    let built = machine.folder().join("plain");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/plain.c");
+    // Only where there is a compiler for it; what keeps musl's loader content is checked by the census everywhere.
+    if !Command::new("musl-gcc").arg("-o").arg(&built).arg(source).status().is_ok_and(|status| status.success()) {
+        return;
+    }
+    let output = Command::new(&built)
+        .arg("5")
+        .env("LD_PRELOAD", shim())
+        .env("GPUQUOTA_MEMORY", "1GiB")
+        .output()
+        .expect("it runs");
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(5), 0), "{output:?}");
+}
+
 /// The loader leaves us out of privileged programs; where the suid bit can't be set, `su`'s own will do.
 #[test]
 fn a_setuid_program_behaves_as_before() {

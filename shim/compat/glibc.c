@@ -18,7 +18,7 @@
 
 #define HIDDEN __attribute__((visibility("hidden")))
 
-/* In Rust (src/dlsym.rs): the address of a function of libc.so.6, libdl.so.2 or libpthread.so.0 if mapped. */
+/* In Rust (src/dlsym.rs): the address of a function of libc or its loader, wherever it lies in this version. */
 HIDDEN void *gpuquota_in_libc(const char *name);
 
 HIDDEN int fstat(int fd, struct stat *out) { return (int)syscall(SYS_newfstatat, fd, "", out, AT_EMPTY_PATH); }
@@ -65,6 +65,25 @@ HIDDEN int __cxa_thread_atexit_impl(void (*destructor)(void *), void *object, vo
     int (*real)(void (*)(void *), void *, void *) = gpuquota_in_libc("__cxa_thread_atexit_impl");
     return real ? real(destructor, object, library) : 0;
 }
+
+/* Registered by name: musl has no function of this name, and a program there must start all the same. */
+HIDDEN void gpuquota_after_fork_in_child(void (*child)(void)) {
+    int (*real)(void (*)(void), void (*)(void), void (*)(void), void *) = gpuquota_in_libc("__register_atfork");
+    if (real) real(NULL, NULL, child, NULL);
+}
+
+#ifdef __x86_64__
+/* A reference to the loader's own function would make every program need glibc's loader by name. */
+HIDDEN void *__tls_get_addr(void *index) {
+    static void *(*real)(void *);
+    void *(*known)(void *) = __atomic_load_n(&real, __ATOMIC_RELAXED);
+    if (!known) {
+        known = gpuquota_in_libc("__tls_get_addr");
+        __atomic_store_n(&real, known, __ATOMIC_RELAXED);
+    }
+    return known(index);
+}
+#endif
 
 #if __GLIBC_PREREQ(2, 35)
 struct search {

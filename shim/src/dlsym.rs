@@ -54,7 +54,9 @@ fn next_of(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 }
 
 fn behind_us(name: &CStr) -> *mut c_void {
-    let Some(libc_dlvsym) = in_libc(c"dlvsym") else { return core::ptr::null_mut() };
+    let Some(libc_dlvsym) = in_libc(c"dlvsym") else {
+        return in_libc(name).unwrap_or(core::ptr::null()).cast_mut();
+    };
     // SAFETY: libc's own `dlvsym`.
     let libc_dlvsym = unsafe { core::mem::transmute::<*const c_void, Dlvsym>(libc_dlvsym) };
     for version in LIBC_VERSIONS {
@@ -67,11 +69,13 @@ fn behind_us(name: &CStr) -> *mut c_void {
     in_libc(name).unwrap_or(core::ptr::null()).cast_mut()
 }
 
-/// libc's own function: `dlsym` lives in libdl up to glibc 2.33 and in libc since.
+/// libc's own function. It lies in the loader, in libc, or up to glibc 2.33 in libdl or libpthread; musl is one library.
 fn in_libc(name: &CStr) -> Option<*const c_void> {
+    const PARTS: [&[u8]; 6] = [b"libc.so", b"libc.musl", b"libdl.so", b"libpthread.so", b"ld-linux", b"ld-musl"];
     let is_libc = |object: &elf::Object| {
-        let parts: [&[u8]; 3] = [b"libc.so.6", b"libdl.so.2", b"libpthread.so.0"];
-        object.soname().is_some_and(|soname| parts.contains(&soname.to_bytes()))
+        let file = object.path().to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        let name = object.soname().map_or(file, CStr::to_bytes);
+        PARTS.iter().any(|part| name.starts_with(part) || file.starts_with(part))
     };
     elf::objects().iter().filter(|object| is_libc(object)).find_map(|object| object.lookup(name))
 }

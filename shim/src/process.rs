@@ -33,6 +33,11 @@ const OFF: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 
+unsafe extern "C" {
+    /// In `compat/glibc.c`.
+    fn gpuquota_after_fork_in_child(child: extern "C" fn());
+}
+
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
@@ -102,7 +107,7 @@ fn start() -> u8 {
     match PROCESS.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             // SAFETY: registers a function that only stores to atomics, which is safe in a forked child.
-            unsafe { libc::pthread_atfork(None, None, Some(forget_in_child)) };
+            unsafe { gpuquota_after_fork_in_child(forget_in_child) };
             // SAFETY: just published, and never freed.
             if let Some(mistake) = unsafe { &(*fresh).mistake } {
                 log::line(LogLevel::Error, format_args!("{mistake}; every allocation is refused"));
