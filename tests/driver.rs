@@ -70,4 +70,4 @@ fn a_family(name: &str) {
 macro_rules! families {
     ($($name:ident),* $(,)?) => { $(#[test] fn $name() { a_family(stringify!($name)); })* };
 }
-families!(init, contexts, copies, memory, vmm, pools, arrays, streams);
+families!(init, contexts, copies, memory, vmm, pools, arrays, streams, graphs, modules);
