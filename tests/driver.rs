@@ -68,6 +68,20 @@ fn a_family(name: &str) {
 }
 
 macro_rules! families {
-    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { a_family(stringify!($name)); })* };
+    ($($name:ident),* $(,)?) => {
+        $(#[test] fn $name() { a_family(stringify!($name)); })*
+
+        /// A program that nobody runs would be worse than none.
+        #[test]
+        fn every_program_is_run() {
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/driver");
+            let names = std::fs::read_dir(folder).expect("readable").map(|file| file.expect("readable").file_name());
+            let mut programs: Vec<_> = names.filter_map(|name| name.to_str()?.strip_suffix(".c").map(str::to_owned)).collect();
+            programs.sort();
+            let mut run = [$(stringify!($name)),*];
+            run.sort_unstable();
+            assert_eq!(programs, run);
+        }
+    };
 }
-families!(init, contexts, copies, memory, vmm, pools, arrays, streams, graphs, modules);
+families!(init, contexts, copies, events, graphs, launch, memory, modules, vmm, pools, arrays, streams);

@@ -28,8 +28,10 @@ use std::sync::Arc;
 /// What a block is.
 #[derive(Clone)]
 pub(crate) enum Kind {
-    /// `cuMemAlloc` and its like, also module globals.
+    /// `cuMemAlloc` and its like.
     Linear,
+    /// A module's variable, which only goes with the module.
+    Global,
     /// `cuMemAllocManaged`, with its hints.
     Managed(Managed),
     /// Pinned host memory of ours, with its flags.
@@ -85,7 +87,7 @@ impl Block {
 
     /// True for memory that is freed as one of many in shared pages.
     fn is_small(&self) -> bool {
-        matches!(self.kind, Kind::Linear) && self.size <= layout::SMALL_BLOCK_MAX
+        matches!(self.kind, Kind::Linear | Kind::Global) && self.size <= layout::SMALL_BLOCK_MAX
     }
 }
 
@@ -182,8 +184,8 @@ impl Table {
 /// What a block is charged alone; small linear blocks are charged together, the rest elsewhere.
 fn own_charge(kind: &Kind, bytes: u64) -> Option<u64> {
     match kind {
-        Kind::Linear if bytes <= layout::SMALL_BLOCK_MAX => Some(0),
-        Kind::Linear | Kind::Managed(_) => layout::round_up(bytes, layout::DEVICE_PAGE),
+        Kind::Linear | Kind::Global if bytes <= layout::SMALL_BLOCK_MAX => Some(0),
+        Kind::Linear | Kind::Global | Kind::Managed(_) => layout::round_up(bytes, layout::DEVICE_PAGE),
         _ => Some(0),
     }
 }
@@ -342,7 +344,12 @@ pub(crate) fn context_closes(context: &Arc<Context>) {
     let mut table = TABLE.lock();
     let belongs = |block: &Block| {
         let owned = match block.kind {
-            Kind::Linear | Kind::Managed(_) | Kind::Host(_) | Kind::Registered(_) | Kind::External(_) => true,
+            Kind::Linear
+            | Kind::Global
+            | Kind::Managed(_)
+            | Kind::Host(_)
+            | Kind::Registered(_)
+            | Kind::External(_) => true,
             Kind::Pool(_) | Kind::Imported | Kind::Mapped(_) | Kind::Graph => false,
         };
         owned && block.context.as_ref().is_some_and(|owner| owner.id == context.id)

@@ -62,7 +62,7 @@ impl Module {
     }
 
     fn place(&self, name: &str, facts: GlobalFacts) -> Answer<(u64, u64)> {
-        let kind = if facts.managed { Kind::Managed(UNADVISED) } else { Kind::Linear };
+        let kind = if facts.managed { Kind::Managed(UNADVISED) } else { Kind::Global };
         let address = memory::allocate(&self.context, facts.bytes, kind, Placement::Any)?;
         self.globals.lock().insert(name.to_owned(), (address, facts.bytes));
         Ok((address, facts.bytes))

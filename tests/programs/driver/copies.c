@@ -127,9 +127,10 @@ static void ordered(CUdeviceptr a) {
     NEED(launch(spin, blocking));
     NEED(cuMemcpyDtoH_v2(target, a, 100));
     HOLDS("and for blocking streams", now_ms() - begun >= 19.9);
-    NEED(launch(kernel("spin_2000ms"), other));
+    hold(other);
     NEED(cuMemcpyDtoH_v2(target, a, 100));
     is("but not for others", cuStreamQuery(other), NOT_READY);
+    let_go();
     NEED(cuStreamDestroy_v2(blocking));
 }
 

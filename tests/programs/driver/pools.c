@@ -105,13 +105,14 @@ static void ordered(CUmemoryPool pool) {
     NEED(cuStreamCreate(&one, 1));
     NEED(cuStreamCreate(&two, 1));
     NEED(cuMemAllocAsync(&first, MIB, one));
-    NEED(launch(kernel("spin_300ms"), one));
+    hold(one);
     NEED(cuMemFreeAsync(first, one));
     NEED(cuMemAllocAsync(&second, 1000, two));
     HOLDS("a block is not given to another stream before it is free", second != first);
     is("a synchronised stream", cuStreamSynchronize(two), SUCCESS);
     is("does not free what another one still uses", taken(), 32 * MIB);
     NEED(cuMemFreeAsync(second, two));
+    let_go();
     NEED(cuStreamSynchronize(one));
     NEED(cuStreamSynchronize(two));
     is("all is back", (long long)attribute(pool, RESERVED), 0);
@@ -121,7 +122,6 @@ int main(void) {
     CUmemoryPool pool, same;
     begin();
     for (size_t i = 0; i < sizeof data; i++) data[i] = (char)(i + 1);
-    kernel("spin_300ms");
     start = free_bytes();
     NEED(cuDeviceGetDefaultMemPool(&pool, 0));
     NEED(cuDeviceGetMemPool(&same, 0));

@@ -6,10 +6,15 @@ static pthread_t ran_on;
 static CUstream watched;
 static CUresult inside[3];
 
-static void late(void *value) {
+static void note(void *value) {
     ran_on = pthread_self();
-    usleep(30000);
     seen = *(int *)value;
+}
+
+/* A host function that runs once it is let go. */
+static void noted_later(CUstream stream, int *value) {
+    hold(stream);
+    NEED(cuLaunchHostFunc(stream, note, value));
 }
 
 static void calls_the_driver(void *unused) {
@@ -55,10 +60,11 @@ static void properties(CUcontext context, CUstream plain, CUstream urgent) {
 static void order(CUstream plain, CUstream urgent) {
     int value = 42;
     seen = 0;
-    NEED(cuLaunchHostFunc(plain, late, &value));
+    noted_later(plain, &value);
     is("a host function runs later", seen, 0);
     is("the stream is busy", cuStreamQuery(plain), NOT_READY);
     is("another one is not", cuStreamQuery(urgent), SUCCESS);
+    let_go();
     NEED(cuStreamSynchronize(plain));
     is("it has run", seen, 42);
     HOLDS("on a thread of the driver's", !pthread_equal(ran_on, pthread_self()));
@@ -76,28 +82,33 @@ static void default_streams(CUstream plain, CUstream apart) {
     CUfunction quick = kernel("spin_0us");
     int value = 1;
     seen = 0;
-    NEED(cuLaunchHostFunc(plain, late, &value));
+    noted_later(plain, &value);
     NEED(launch(quick, NULL));
     is("the legacy stream waits for blocking ones", cuStreamQuery(NULL), NOT_READY);
+    let_go();
     NEED(cuStreamSynchronize(NULL));
     is("they are done before it is", seen, 1);
     value = 2;
-    NEED(cuLaunchHostFunc(NULL, late, &value));
+    noted_later(NULL, &value);
     NEED(launch(quick, plain));
     is("blocking streams wait for it", cuStreamQuery(plain), NOT_READY);
     is("others do not", cuStreamQuery(apart), SUCCESS);
+    let_go();
     NEED(cuStreamSynchronize(plain));
     is("it is done before they are", seen, 2);
     value = 3, seen = 0;
-    NEED(cuLaunchHostFunc(apart, late, &value));
+    noted_later(apart, &value);
     NEED(cuStreamSynchronize(NULL));
     is("it does not wait for those apart", seen, 0);
+    let_go();
     NEED(cuCtxSynchronize());
     is("the context waits for all", seen, 3);
     CUstream legacy = (CUstream)(uintptr_t)1, per_thread = (CUstream)(uintptr_t)2;
-    NEED(cuLaunchKernel_ptsz(kernel("spin_500ms"), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    gate_is_open = 0;
+    NEED(cuLaunchHostFunc_ptsz(NULL, wait_at_the_gate, NULL));
     is("a per-thread name means the thread's own stream", cuStreamQuery(per_thread), NOT_READY);
     is("for which the legacy one waits", cuStreamQuery(legacy), NOT_READY);
+    let_go();
     NEED(cuStreamSynchronize_ptsz(NULL));
     is("both are done", cuStreamQuery(legacy), SUCCESS);
 }
@@ -126,10 +137,11 @@ static void copies(CUstream stream) {
     NEED(cuMemAlloc_v2(&word, 4096));
     NEED(cuMemHostAlloc((void **)&pinned, 4096, 0));
     pinned[0] = 77, pinned[2] = 0;
-    NEED(cuLaunchHostFunc(stream, late, &value));
+    noted_later(stream, &value);
     NEED(cuMemcpyHtoDAsync_v2(word, pinned, 4, stream));
     NEED(cuMemcpyDtoHAsync_v2(pinned + 2, word, 4, stream));
     is("a copy waits its turn", pinned[2], 0);
+    let_go();
     NEED(cuStreamSynchronize(stream));
     is("and comes", pinned[2], 77);
     NEED(cuMemFreeHost(pinned));
@@ -138,9 +150,10 @@ static void copies(CUstream stream) {
 
 static void ends(CUstream plain) {
     int value = 11;
-    NEED(cuLaunchHostFunc(plain, late, &value));
+    noted_later(plain, &value);
     NEED(cuStreamDestroy_v2(plain));
     is("a destroyed stream has no handle", cuStreamQuery(plain), INVALID_HANDLE);
+    let_go();
     NEED(cuCtxSynchronize());
     is("but its work is done", seen, 11);
     is("destroyed twice", cuStreamDestroy_v2(plain), INVALID_HANDLE);
