@@ -24,7 +24,7 @@ registry() { # WHAT COMMAND...: a command that fetches packages; its last words 
         stop "$what could not be had from the Python registry: $(grep -E '[^[:space:]]' "$work/registry.log" | tail -n 1)"
 }
 
-# REQUIREMENTS PYTHON: leaves in $prefix the folder of an environment with these packages.
+# REQUIREMENTS PYTHON GIGABYTES: leaves in $prefix the folder of an environment with these packages, which take so much.
 environment() {
     local list=$here/$1 version key
     version=$("$2" -c 'import platform, sys; print("%d.%d" % sys.version_info[:2], platform.machine())')
@@ -36,6 +36,7 @@ environment() {
         if [ -e "$prefix/complete" ] && "$prefix/bin/python" -c '' 2> /dev/null; then
             exit 0
         fi
+        room "$3" "$1"
         echo "note  $1: installing into $prefix, once"
         rm -rf "$prefix"
         "$2" -m venv "$prefix" > "$work/registry.log" 2>&1 ||
@@ -61,17 +62,17 @@ python_3_10() {
 runtime_10_2() {
     local python310
     [ "$(uname -m)" = x86_64 ] || stop "NVIDIA's runtime 10.2 is to be had for x86-64 only"
-    room 5 "NVIDIA's runtime 10.2"
     python310=$(python_3_10)
     has_torch_1=true
     if [ -n "$python310" ]; then
-        environment requirements-runtime-10.2.txt "$python310"
+        environment requirements-runtime-10.2.txt "$python310" 4
         library=$(only "$(packages)"/torch/lib/libcudart-*.so.10.2)
         return
     fi
     has_torch_1=false
     library=$cache/libcudart.so.10.2
     [ -e "$library" ] && return
+    room 2 "the wheel of PyTorch 1.12.1"
     echo "note  NVIDIA's runtime 10.2: fetching the wheel of PyTorch 1.12.1, once"
     registry "PyTorch 1.12.1" "$python" -m pip download --quiet --no-input --disable-pip-version-check --no-cache-dir \
         --no-deps --only-binary=:all: --python-version 3.10 --platform manylinux1_x86_64 --dest "$work/wheel" torch==1.12.1
