@@ -23,7 +23,6 @@ const PROGRAMS: &[Program] = &[
     Program { name: "plain", source: "tests/programs/plain.c", arguments: &[] },
     Program { name: "plain-static", source: "tests/programs/plain.c", arguments: &["-static"] },
     Program { name: "other-age", source: "tests/programs/other_age.c", arguments: &["-lcuda", "-ldl"] },
-    Program { name: "unmodelled", source: "tests/programs/unmodelled.c", arguments: &["-lcuda"] },
     Program { name: "threads", source: "tests/programs/threads.c", arguments: &["-ldl", "-pthread"] },
     Program { name: "fork", source: "tests/programs/fork.c", arguments: &["-ldl"] },
     Program { name: "bench", source: "tests/programs/bench.c", arguments: &["-O2", "-ldl"] },
@@ -90,7 +89,7 @@ fn compile(compiler: &cc::Tool, out: &Path, program: &Program, kind: &[&str]) {
 fn compile_file(compiler: &cc::Tool, to: &Path, source: &Path, stub: &Path) {
     let mut command = compiler.to_command();
     command.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(to.join(source.file_stem().expect("a file"))).arg(source);
-    command.arg(format!("-L{}", stub.display())).args(["-Wl,--no-as-needed", "-lcuda", "-lpthread"]);
+    command.arg(format!("-L{}", stub.display())).args(["-Wl,--no-as-needed", "-lcuda", "-lpthread", "-ldl"]);
     run(command, &source.display().to_string());
 }
 

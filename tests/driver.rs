@@ -1,6 +1,15 @@
 //! The simulated driver by the family: each C program under `programs/driver` checks one and prints a line a claim. The same
 //! programs run under the shim with a quota that never bites, and must see and do exactly the same.
 
+#[path = "driver/faults.rs"]
+mod faults;
+#[path = "driver/machines.rs"]
+mod machines;
+#[path = "driver/neighbours.rs"]
+mod neighbours;
+#[path = "driver/symbols.rs"]
+mod symbols;
+
 use harness::{Done, Job, Machine, program};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -25,6 +34,9 @@ const OWN_QUESTIONS: [&str; 16] = [
     "cuThreadExchangeStreamCaptureMode",
 ];
 
+/// Programs that check nothing themselves.
+const TOLD_WHAT_TO_DO: [&str; 3] = ["devices", "spin", "zeros"];
+
 const OUT_OF_MEMORY: i64 = 2;
 
 fn run(job: Job, name: &str) -> Done {
@@ -32,16 +44,25 @@ fn run(job: Job, name: &str) -> Done {
     let failed: Vec<&str> = done.lines().into_iter().filter(|line| !line.starts_with("ok ")).collect();
     assert!(failed.is_empty(), "{name}: {failed:#?} {}", done.err);
     assert_eq!(done.status, 0, "{name}: {done:?}");
-    assert!(done.lines().len() >= 10, "{name} checks something: {done:?}");
+    assert!(done.lines().len() >= 6, "{name} checks something: {done:?}");
     done
 }
 
-/// What the program itself asked of the driver, each with its answer; not what did not fit, which the quota refuses without asking.
-fn asked(journal: &[Value]) -> Vec<(String, i64)> {
-    let calls = journal
-        .iter()
-        .map(|call| (call["function"].as_str().unwrap_or("?").to_owned(), call["result"].as_i64().unwrap_or(-1)));
-    calls.filter(|(function, result)| *result != OUT_OF_MEMORY && !OWN_QUESTIONS.contains(&function.as_str())).collect()
+/// What each process of a program asked of the driver itself, in order and each with its answer; not what did not fit, which
+/// the quota refuses without asking. A thread of these programs that calls the driver does so while the others wait.
+fn asked(journal: &[Value]) -> Vec<Vec<(String, i64)>> {
+    let mut processes: HashMap<i64, Vec<(String, i64)>> = HashMap::new();
+    for call in journal {
+        let function = call["function"].as_str().expect("a name").to_owned();
+        let result = call["result"].as_i64().expect("a code");
+        let process = processes.entry(call["pid"].as_i64().expect("a pid")).or_default();
+        if result != OUT_OF_MEMORY && !OWN_QUESTIONS.contains(&function.as_str()) {
+            process.push((function, result));
+        }
+    }
+    let mut processes: Vec<_> = processes.into_values().collect();
+    processes.sort();
+    processes
 }
 
 fn a_family(name: &str) {
@@ -53,18 +74,13 @@ fn a_family(name: &str) {
     let ours = run(machine.job(program(&file)).memory("100%").env("GPUQUOTA_LOG", "off").journalled(), name);
     assert_eq!(ours.out, bare.out, "{name}");
     let our_calls = asked(&machine.journal());
-    // Calls of one function may come in another order where threads make them, so they are compared function by function.
-    let grouped = |calls: Vec<(String, i64)>| {
-        calls.into_iter().fold(HashMap::<String, Vec<i64>>::new(), |mut by_name, (function, result)| {
-            by_name.entry(function).or_default().push(result);
-            by_name
-        })
-    };
-    let (bare_calls, our_calls) = (grouped(bare_calls), grouped(our_calls));
-    for (function, results) in &bare_calls {
-        assert_eq!(our_calls.get(function), Some(results), "{name}: {function}");
+    // Processes are told apart; their pids, which differ from run to run, are not compared.
+    assert_eq!(our_calls.len(), bare_calls.len(), "{name}: processes");
+    for (at, (bare, ours)) in bare_calls.iter().zip(&our_calls).enumerate() {
+        let differs = bare.iter().zip(ours).position(|(bare, ours)| bare != ours).unwrap_or(bare.len().min(ours.len()));
+        let near = |calls: &[(String, i64)]| calls[differs.saturating_sub(3)..calls.len().min(differs + 3)].to_vec();
+        assert_eq!(near(ours), near(bare), "{name}: process {at}, call {differs}");
     }
-    assert_eq!(our_calls.len(), bare_calls.len(), "{name}: nothing else was called");
 }
 
 macro_rules! families {
@@ -78,10 +94,28 @@ macro_rules! families {
             let names = std::fs::read_dir(folder).expect("readable").map(|file| file.expect("readable").file_name());
             let mut programs: Vec<_> = names.filter_map(|name| name.to_str()?.strip_suffix(".c").map(str::to_owned)).collect();
             programs.sort();
-            let mut run = [$(stringify!($name)),*];
+            let mut run = [&[$(stringify!($name)),*], &TOLD_WHAT_TO_DO[..]].concat();
             run.sort_unstable();
             assert_eq!(programs, run);
         }
     };
 }
-families!(init, contexts, copies, events, graphs, launch, memory, modules, vmm, pools, arrays, streams);
+families!(
+    arrays,
+    capture,
+    contexts,
+    copies,
+    events,
+    forked,
+    graph_memory,
+    graphs,
+    init,
+    launch,
+    memory,
+    modules,
+    pools,
+    processes,
+    streams,
+    tables,
+    vmm,
+);

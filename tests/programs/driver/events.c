@@ -39,7 +39,7 @@ static void times(CUstream stream) {
     NEED(cuEventRecord(ended, stream));
     NEED(cuEventSynchronize(ended));
     NEED(cuEventElapsedTime(&elapsed_ms, begun, ended));
-    HOLDS("a kernel takes what it takes", elapsed_ms > 9.99f && elapsed_ms < 200);
+    HOLDS("a kernel takes what it takes", elapsed_ms > 9.99f && elapsed_ms < 5000);
     NEED(cuEventElapsedTime_v2(&second_ms, begun, ended));
     HOLDS("both forms agree", elapsed_ms == second_ms);
     NEED(cuEventElapsedTime(&elapsed_ms, ended, begun));
@@ -49,7 +49,7 @@ static void times(CUstream stream) {
     NEED(cuEventRecord(ended, stream));
     NEED(cuStreamSynchronize(stream));
     NEED(cuEventElapsedTime(&elapsed_ms, begun, ended));
-    HOLDS("kernels of a stream follow one another", elapsed_ms > 9.99f && elapsed_ms < 200);
+    HOLDS("kernels of a stream follow one another", elapsed_ms > 9.99f && elapsed_ms < 5000);
 }
 
 static void across(CUstream one, CUstream two) {

@@ -69,7 +69,9 @@ static void order(CUstream plain, CUstream urgent) {
     is("it has run", seen, 42);
     HOLDS("on a thread of the driver's", !pthread_equal(ran_on, pthread_self()));
     watched = plain;
+    hold(plain);
     NEED(cuLaunchHostFunc(plain, calls_the_driver, NULL));
+    let_go();
     NEED(cuStreamSynchronize(plain));
     HOLDS("it may not call the driver", inside[0] == NOT_PERMITTED && inside[1] == NOT_PERMITTED && inside[2] == NOT_PERMITTED);
     value = 0;
