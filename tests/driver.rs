@@ -67,10 +67,11 @@ fn asked(journal: &[Value]) -> Vec<Vec<(String, i64)>> {
 
 fn a_family(name: &str) {
     let file = format!("driver/{name}");
-    let machine = Machine::new("a100-80gb");
+    let spec = if name == "peers" { "2xa100-80gb" } else { "a100-80gb" };
+    let machine = Machine::new(spec);
     let bare = run(machine.bare(program(&file)).journalled(), name);
     let bare_calls = asked(&machine.journal());
-    let machine = Machine::new("a100-80gb");
+    let machine = Machine::new(spec);
     let ours = run(machine.job(program(&file)).memory("100%").env("GPUQUOTA_LOG", "off").journalled(), name);
     assert_eq!(ours.out, bare.out, "{name}");
     let our_calls = asked(&machine.journal());
@@ -113,6 +114,7 @@ families!(
     launch,
     memory,
     modules,
+    peers,
     pools,
     processes,
     streams,

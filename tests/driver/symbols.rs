@@ -80,6 +80,34 @@ fn names_resolve_on_a_driver_of_cuda_11() {
     resolves_as_the_list_says(11_040);
 }
 
+/// Answers of real drivers that no rule about suffixes would give, written down apart from the list.
+#[test]
+fn peculiar_answers_are_the_real_drivers() {
+    let machine = Machine::new("a100-80gb");
+    let symbols = machine.folder().join("symbols");
+    std::fs::write(&symbols, exported().join("\n")).expect("writable");
+    let rows = [
+        ("cuGetProcAddress", 11_030, 0, "cuGetProcAddress"),
+        ("cuGetProcAddress", 12_000, 0, "cuGetProcAddress_v2"),
+        ("cuGraphInstantiate", 12_000, 0, "cuGraphInstantiate_v2"),
+        ("cuDeviceGetUuid", 11_030, 0, "cuDeviceGetUuid"),
+        ("cuDeviceGetUuid", 11_040, 0, "cuDeviceGetUuid_v2"),
+        ("cuCtxCreate", 11_040, 0, "cuCtxCreate_v3"),
+        ("cuCtxCreate", 12_050, 0, "cuCtxCreate_v4"),
+        ("cuMemAlloc", 2_000, 0, "cuMemAlloc"),
+        ("cuMemAlloc", 3_020, 0, "cuMemAlloc_v2"),
+        ("cuMemcpy", 4_000, 0, "cuMemcpy"),
+        ("cuMemcpy", 7_000, 2, "cuMemcpy_ptds"),
+        ("cuLaunchKernel", 7_000, 2, "cuLaunchKernel_ptsz"),
+        ("cuMemAlloc", 13_020, 2, "cuMemAlloc_v2"),
+    ];
+    for (base, version, flags, symbol) in rows {
+        let job = machine.bare(program("resolve")).arg(&symbols).arg("v2").arg(version.to_string());
+        let text = told(&machine, &[base], job);
+        assert!(text.contains(&format!("{base} {version} {flags} 0 0 {symbol}\n")), "{text}");
+    }
+}
+
 /// The code that each function answers to zeros; none dies of them, and all answer the same under the shim.
 fn answers_to_zeros(mode: &str) -> HashMap<String, i32> {
     let machine = Machine::new("a100-80gb");
