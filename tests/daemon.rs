@@ -80,18 +80,14 @@ fn two_jobs_share_a_device_and_ps_shows_both() {
 fn processes_of_a_job_share_its_quota() {
     let machine = Machine::new("a100-80gb");
     let daemon = machine.daemon("");
-    let probe = program("probe-linked");
-    let script = format!(
-        "{0} linked init ctx linear:a=600M say=ready sleep=8000 & {0} linked init ctx sleep=1500 linear:b=600M linear:c=400M; kill %1",
-        probe.display()
-    );
-    let job = machine
-        .gpuquota(&daemon, "run --memory 1GiB --tenant pair --")
-        .arg("bash")
-        .arg("-c")
-        .arg(format!("set -m; {script}"));
-    let done = job.env("GPUQUOTA_LOG", "off").run();
+    let mut first =
+        run(&machine, &daemon, "--memory 1GiB --tenant pair", "init ctx linear:a=600M say=ready wait").start();
+    first.until("ready");
+    // The second joins by the tenant's name, as a child of the first would by its environment.
+    let second = machine.job(program("probe-linked")).tenant("pair").env("GPUQUOTA_SOCKET", daemon.socket());
+    let done = second.arg("linked").words("init ctx linear:b=600M linear:c=400M").run();
     assert_eq!((done.code("linear:b=600M"), done.code("linear:c=400M")), (2, 0), "{done:?}");
+    first.finish();
 }
 
 #[test]
