@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 /// The probe as a job of `gpuquota run`.
 fn run(machine: &Machine, daemon: &Daemon, options: &str, words: &str) -> Job {
-    machine.gpuquota(daemon, &format!("run {options} --")).arg(program("probe-linked")).arg("linked").words(words)
+    let job = machine.gpuquota(daemon, &format!("run {options} --")).env("FAKE_CUDA_CONTEXT", "0");
+    job.arg(program("probe-linked")).arg("linked").words(words)
 }
 
 fn ps(machine: &Machine, daemon: &Daemon) -> Vec<Value> {
@@ -28,8 +29,9 @@ fn two_jobs_share_a_device_and_ps_shows_both() {
     let machine = Machine::new("a100-80gb");
     let daemon = machine.daemon("");
     let words = "init ctx total linear:a=600M linear:b=600M say=ready wait free:a info say=freed wait";
-    let mut a = run(&machine, &daemon, "--memory 1GiB --tenant a", words).start();
-    let mut b = run(&machine, &daemon, "--memory 2GiB --tenant b", words).start();
+    let context = 300 * MIB;
+    let mut a = run(&machine, &daemon, "--memory 1GiB --tenant a", words).with_context_cost().start();
+    let mut b = run(&machine, &daemon, "--memory 2GiB --tenant b", words).with_context_cost().start();
     let (a_lines, b_lines) = (a.until("ready"), b.until("ready"));
     assert_eq!(a_lines[2..], [format!("total 0 {GIB}"), "linear:a=600M 0".to_owned(), "linear:b=600M 2".to_owned()]);
     assert_eq!(
@@ -42,7 +44,7 @@ fn two_jobs_share_a_device_and_ps_shows_both() {
         let row = rows.iter().find(|row| row["tenant"] == tenant).expect("shown");
         assert_eq!(
             (row["memory_quota_bytes"].as_u64(), row["memory_used_bytes"].as_u64()),
-            (Some(quota), Some(used)),
+            (Some(quota), Some(used + context)),
             "{row}"
         );
         for field in [
@@ -62,16 +64,13 @@ fn two_jobs_share_a_device_and_ps_shows_both() {
         ] {
             assert!(row.get(field).is_some(), "{field} in {row}");
         }
-        assert!(
-            row["memory_overhead_bytes"].as_u64().expect("a number") >= 200 * MIB,
-            "the context is shown apart: {row}"
-        );
+        assert_eq!(row["memory_overhead_bytes"].as_u64(), Some(context), "the context is shown apart: {row}");
     }
     let table = machine.gpuquota(&daemon, "ps").run();
-    assert!(table.out.contains("600 MiB") && !table.out.contains('\u{1b}'), "{}", table.out);
+    assert!(table.out.contains("900 MiB") && !table.out.contains('\u{1b}'), "{}", table.out);
     a.go_on();
-    assert_eq!(a.until("freed")[1], format!("info 0 {GIB} {GIB}"));
-    eventually(Duration::from_secs(1), "a's memory is back", || used_by(&machine, &daemon, "a") == 0);
+    assert_eq!(a.until("freed")[1], format!("info 0 {} {GIB}", GIB - context));
+    eventually(Duration::from_secs(1), "a's memory is back", || used_by(&machine, &daemon, "a") == context);
     drop((a.finish(), b.finish()));
     eventually(Duration::from_secs(2), "both are gone", || ps(&machine, &daemon).is_empty());
 }

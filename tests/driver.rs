@@ -1,6 +1,8 @@
 //! The simulated driver by the family: each C program under `programs/driver` checks one and prints a line a claim. The same
 //! programs run under the shim with a quota that never bites, and must see and do exactly the same.
 
+#[path = "driver/checkpoints.rs"]
+mod checkpoints;
 #[path = "driver/faults.rs"]
 mod faults;
 #[path = "driver/machines.rs"]
@@ -15,7 +17,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// Calls that the shim makes of its own accord: questions that change nothing.
-const OWN_QUESTIONS: [&str; 16] = [
+const OWN_QUESTIONS: [&str; 30] = [
     "cuDeviceGetCount",
     "cuDeviceGet",
     "cuDeviceGetUuid_v2",
@@ -32,10 +34,25 @@ const OWN_QUESTIONS: [&str; 16] = [
     "cuDeviceGetDefaultMemPool",
     "cuMemPoolGetAttribute",
     "cuThreadExchangeStreamCaptureMode",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetGraphMemAttribute",
+    "cuCtxGetLimit",
+    "cuGraphGetNodes",
+    "cuGraphNodeGetType",
+    "cuGraphNodeGetDependencies_v2",
+    "cuGraphMemAllocNodeGetParams",
+    "cuGraphMemFreeNodeGetParams",
+    "cuGraphChildGraphNodeGetGraph",
+    // Measurements: NVML is asked what this process holds.
+    "nvmlInit_v2",
+    "nvmlShutdown",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
 ];
 
 /// Programs that check nothing themselves.
-const TOLD_WHAT_TO_DO: [&str; 3] = ["devices", "spin", "zeros"];
+const TOLD_WHAT_TO_DO: [&str; 4] = ["devices", "freeze", "spin", "zeros"];
 
 const OUT_OF_MEMORY: i64 = 2;
 
@@ -72,7 +89,7 @@ fn a_family(name: &str) {
     let bare = run(machine.bare(program(&file)).journalled(), name);
     let bare_calls = asked(&machine.journal());
     let machine = Machine::new(spec);
-    let ours = run(machine.job(program(&file)).memory("100%").env("GPUQUOTA_LOG", "off").journalled(), name);
+    let ours = run(machine.job(program(&file)).with_context_cost().memory("100%").env("GPUQUOTA_LOG", "off").journalled(), name);
     assert_eq!(ours.out, bare.out, "{name}");
     let our_calls = asked(&machine.journal());
     // Processes are told apart; their pids, which differ from run to run, are not compared.
@@ -104,6 +121,7 @@ macro_rules! families {
 families!(
     arrays,
     capture,
+    checkpoint,
     contexts,
     copies,
     events,

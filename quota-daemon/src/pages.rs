@@ -1,9 +1,10 @@
 //! A tenant's shared memory: its ledger, and the page on which its quota is published.
 
+use crate::devices::DeviceSample;
 use crate::peer::LEDGER_NAME;
-use crate::registry::{Registry, SharedDevice, TenantId, Usage};
+use crate::registry::{MemberName, Registry, SharedDevice, TenantId, Usage};
 use quota_core::Bytes;
-use quota_core::ledger::{DeviceId, Ledger, SlotId};
+use quota_core::ledger::{Correction, DeviceId, Ledger, SlotId};
 use quota_wire::lock::{self, LedgerLock};
 use quota_wire::memory::{Access, Mapping, anonymous_file, seal_against_others};
 use quota_wire::page::QuotaPage;
@@ -119,15 +120,55 @@ impl Pages {
         }
     }
 
+    /// What the driver says a member holds, by the device's place in ledger and page.
+    pub fn held_by_place(&self, member: &MemberName, registry: &Registry, sample: &[DeviceSample]) -> Vec<Option<u64>> {
+        let Some(pages) = self.tenants.get(&member.tenant) else { return Vec::new() };
+        let length = pages.places.iter().map(|place| place.index() as usize + 1).max().unwrap_or(0);
+        let mut held = vec![None; length];
+        for (device, place) in pages.places.iter().enumerate() {
+            held[place.index() as usize] = registry.held_on(member, device, self, sample).map(|bytes| bytes.0);
+        }
+        held
+    }
+
     /// The tenant is gone.
     pub fn forget(&mut self, tenant: TenantId) {
         self.tenants.remove(&tenant);
     }
 }
 
+impl Pages {
+    fn at(&self, tenant: TenantId, slot: u32, device: usize) -> Option<(&TenantPages, SlotId, DeviceId)> {
+        let pages = self.tenants.get(&tenant)?;
+        Some((pages, SlotId::new(slot)?, *pages.places.get(device)?))
+    }
+
+    /// Books what the driver says the process of a slot holds and nobody asked for. Waits for nobody: where the
+    /// ledger's lock is taken, the next comparison will do it.
+    pub fn correct(&self, tenant: TenantId, slot: u32, device: usize, held: Bytes) {
+        let Some((pages, slot, place)) = self.at(tenant, slot, device) else { return };
+        let Ok(Some(guard)) = LedgerLock::try_take(pages.ledger_file.as_fd()) else { return };
+        match pages.ledger.correction(slot, place, held) {
+            Correction::None => {}
+            Correction::Raise(more) => {
+                pages.ledger.force(slot, place, more, guard.token());
+                pages.ledger.add_overhead(slot, place, more);
+            }
+            Correction::Lower(less) => {
+                let gone = pages.ledger.take_overhead(slot, place, less);
+                pages.ledger.give_back(slot, place, gone);
+            }
+        }
+    }
+}
+
 impl Usage for Pages {
     fn charged(&self, tenant: TenantId, slot: u32, device: usize) -> Bytes {
-        let Some((pages, slot)) = self.tenants.get(&tenant).zip(SlotId::new(slot)) else { return Bytes(0) };
-        pages.places.get(device).map_or(Bytes(0), |place| pages.ledger.used_by(slot, *place))
+        self.at(tenant, slot, device).map_or(Bytes(0), |(pages, slot, place)| pages.ledger.used_by(slot, place))
+    }
+
+    fn overhead(&self, tenant: TenantId, slot: u32, device: usize) -> Bytes {
+        self.at(tenant, slot, device)
+            .map_or(Bytes(0), |(pages, slot, place)| pages.ledger.overhead(slot, place).bytes())
     }
 }

@@ -23,7 +23,7 @@ use quota_wire::message::Reply;
 use quota_wire::page::Quota;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-pub use rows::Usage;
+pub use rows::{MemberName, Usage};
 
 /// Tenants at one time.
 pub const TENANTS_MAX: usize = 4096;

@@ -9,6 +9,7 @@ use crate::devices::{DeviceSample, Inventory, Nvml};
 use crate::document::Document;
 use crate::log;
 use crate::pages::Pages;
+use crate::reconcile::Reconciler;
 use crate::registry::{Action, ConnectionId, Overrides, Registry};
 use crate::signals::Signals;
 use clients::Client;
@@ -82,10 +83,13 @@ pub struct Server {
     pages: Pages,
     sampler: Sampler,
     sample: Vec<DeviceSample>,
+    reconciler: Reconciler,
     /// The driver has let a question go unanswered.
     driver_hangs: bool,
     /// Those who wait for a list, and until when.
     lists: Vec<(ConnectionId, requests::List, Instant)>,
+    /// Members that wait to hear what they hold: their question, the sample's that answers it, and until when.
+    measures: Vec<requests::Measure>,
     clients: HashMap<ConnectionId, Client>,
     /// Death notices of members, by the connection on which they became members.
     notices: HashMap<ConnectionId, OwnedFd>,
@@ -120,8 +124,10 @@ impl Server {
             pages: Pages::default(),
             sampler,
             sample: vec![DeviceSample::default(); inventory.devices.len()],
+            reconciler: Reconciler::default(),
             driver_hangs: false,
             lists: Vec::new(),
+            measures: Vec::new(),
             clients: HashMap::new(),
             notices: HashMap::new(),
             connections_made: CONNECTION_FIRST,
@@ -162,8 +168,11 @@ impl Server {
             TOKEN_EVERYBODY | TOKEN_ADMIN => self.accept_all(token == TOKEN_ADMIN),
             TOKEN_SIGNALS => self.take_signals(),
             TOKEN_SAMPLE => {
-                self.sample = self.sampler.take();
+                let sample = self.sampler.take();
+                self.sample = sample.devices;
                 self.driver_hangs = false;
+                self.answer_measures(sample.answers);
+                self.reconciler.reconcile(&self.registry, &self.pages, &self.sample);
                 self.answer_lists(None);
             }
             // A connection has twice its number as token, its death notice one more.
@@ -201,6 +210,10 @@ impl Server {
             self.registry.tick(now_ms, &mut actions);
             self.perform(actions);
         }
+        if self.reconciler.is_due(now, &self.registry) {
+            self.sampler.ask();
+        }
+        self.drop_late_measures(now);
         if self.lists.iter().any(|(_, _, deadline)| *deadline <= now) {
             self.driver_hangs = true;
             self.answer_lists(Some(now));
@@ -219,7 +232,9 @@ impl Server {
             self.registry.next_deadline_ms().map(|deadline_ms| self.started + Duration::from_millis(deadline_ms));
         let lists = self.lists.iter().map(|(_, _, deadline)| *deadline).min();
         let idle = self.idle_since.zip(self.configuration.idle_exit).map(|(since, idle_exit)| since + idle_exit);
-        let next = [queue, lists, idle].into_iter().flatten().min()?;
+        let measures = self.measures.iter().map(|measure| measure.deadline).min();
+        let reconcile = self.reconciler.due(&self.registry);
+        let next = [queue, lists, idle, measures, reconcile].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.
         let left = left + Duration::from_millis(1);

@@ -120,15 +120,22 @@ fn a_thousand_connections_are_served_and_cost_little() {
 #[test]
 fn an_idle_daemon_sleeps() {
     let node = Node::start("l4-24gb", &["--idle-exit", "1h"]);
-    let _member = node.hello(Some("t"), Some(GIB));
-    let switches = || {
+    let switches = || -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", node.daemon_pid())).expect("it lives");
-        status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("shown").trim().to_owned()
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("shown");
+        line.trim().parse().expect("a number")
     };
     std::thread::sleep(Duration::from_millis(100));
     let before = switches();
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(switches(), before);
+    assert_eq!(switches(), before, "nobody is there");
+    let _member = node.hello(Some("t"), Some(GIB));
+    std::thread::sleep(Duration::from_millis(100));
+    let before = switches();
+    std::thread::sleep(Duration::from_millis(2500));
+    // Once a second it asks the driver what its members hold, and hears the answer.
+    let looked = switches() - before;
+    assert!((2..=8).contains(&looked), "{looked}");
 }
 
 #[test]

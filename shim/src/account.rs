@@ -1,15 +1,16 @@
 //! What the tenant may still take on one device: reserve, call the driver, commit.
 
-use crate::hooks::Refusal;
+use crate::hooks::{Answer, Refusal};
 use crate::join::{Caps, Member, Standing};
 use crate::process::process;
-use crate::{calls, log, pools};
+use crate::{calls, log, overhead, pools};
 use core::sync::atomic::Ordering;
 use driver_api::CUdevice;
-use quota_core::ledger::{DeviceId, Units};
+use quota_core::ledger::{Correction, DeviceId, Locked, SlotId, Units};
 use quota_core::settings::LogLevel;
 use quota_core::{Bytes, Mode, OnDaemonLoss};
 use quota_wire::lock::{self, LOCK_WAIT_MAX, LedgerLock};
+use quota_wire::socket::Connection;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -107,6 +108,17 @@ pub(crate) fn of_charge(charge: Charge) -> Option<Account> {
     }
 }
 
+/// The accounts on all devices.
+pub(crate) fn all() -> Vec<Account> {
+    let Standing::Member(member) = process().membership.standing() else { return Vec::new() };
+    (0..member.devices.len()).filter_map(|device| of_index(member, device).ok()).collect()
+}
+
+/// The accounts on which this process has charged something.
+pub(crate) fn all_with_memory() -> Vec<Account> {
+    all().into_iter().filter(|account| account.own_used() > Units::ZERO).collect()
+}
+
 fn of_index(member: &'static Member, device: usize) -> Result<Account, Refusal> {
     match member.devices.get(device).and_then(|known| known.place) {
         Some(place) => Ok(Account { member, device, place }),
@@ -152,6 +164,103 @@ impl Account {
         ledger.slots().map(row).filter(|(pid, used)| *pid != 0 && used.0 > 0).collect()
     }
 
+    /// The daemon, while it lives.
+    pub(crate) fn connection(&self) -> Option<&'static Connection> {
+        self.member.connection.as_ref().filter(|_| !self.daemon_is_lost())
+    }
+
+    /// The device's UUID.
+    pub(crate) fn uuid(&self) -> [u8; 16] {
+        self.member.devices[self.device].uuid
+    }
+
+    /// Its place in ledger and quota page.
+    pub(crate) fn place_index(&self) -> usize {
+        self.place.index() as usize
+    }
+
+    /// What this process has charged.
+    pub(crate) fn own_used(&self) -> Units {
+        Units::holding(self.member.ledger.used_by(self.member.slot, self.place)).unwrap_or(Units::ZERO)
+    }
+
+    /// True when no process of the tenant has charged anything here.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.is_unused_but(Units::ZERO)
+    }
+
+    /// True when nothing is charged here but `reserved`.
+    pub(crate) fn is_unused_but(&self, reserved: Units) -> bool {
+        self.used() == reserved.bytes()
+    }
+
+    /// What of the process's charges was measured.
+    pub(crate) fn overhead(&self) -> Units {
+        self.member.ledger.overhead(self.member.slot, self.place)
+    }
+
+    pub(crate) fn add_overhead(&self, units: Units) {
+        self.member.ledger.add_overhead(self.member.slot, self.place, units);
+    }
+
+    /// Takes so much out of the overhead, still charged.
+    pub(crate) fn take_overhead(&self, units: Units) -> Units {
+        self.member.ledger.take_overhead(self.member.slot, self.place, units)
+    }
+
+    /// What of the process's charges need not be on the device.
+    pub(crate) fn soft(&self) -> Units {
+        self.member.ledger.soft(self.member.slot, self.place)
+    }
+
+    pub(crate) fn add_soft(&self, units: Units) {
+        self.member.ledger.add_soft(self.member.slot, self.place, units);
+    }
+
+    pub(crate) fn take_soft(&self, units: Units) {
+        self.member.ledger.take_soft(self.member.slot, self.place, units);
+    }
+
+    pub(crate) fn correction(&self, held: Bytes) -> Correction {
+        self.member.ledger.correction(self.member.slot, self.place, held)
+    }
+
+    /// What a context costs here, as far as the tenant has seen.
+    pub(crate) fn context_cost(&self) -> Units {
+        self.member.ledger.context_cost(self.place)
+    }
+
+    /// A context was seen to cost so much. The least is remembered: more would refuse what fits.
+    pub(crate) fn learn_context_cost(&self, cost: Units) {
+        let known = self.context_cost();
+        if known == Units::ZERO || cost < known {
+            self.member.ledger.set_context_cost(self.place, cost);
+        }
+    }
+
+    /// The ledger and its file, for what concerns other processes of the tenant.
+    pub(crate) fn member(&self) -> &'static Member {
+        self.member
+    }
+
+    /// The ledger's name of the device.
+    pub(crate) fn place(&self) -> DeviceId {
+        self.place
+    }
+
+    /// Charges what is held already, or must be let in, whatever the cap.
+    pub(crate) fn force(self, units: Units) -> Held {
+        if units != Units::ZERO {
+            // A lock that can't be had must not lose the charge: the word itself is changed atomically anyhow.
+            let _one_thread = self.member.growing.try_lock_for(LOCK_WAIT_MAX);
+            let guard = LedgerLock::take(self.member.file.as_fd());
+            let unlocked = Locked::assume();
+            let token = guard.as_ref().map_or(&unlocked, LedgerLock::token);
+            self.member.ledger.force(self.member.slot, self.place, units, token);
+        }
+        self.held(units)
+    }
+
     /// Charges `bytes`, for a call that the driver is about to get.
     ///
     /// # Errors
@@ -162,6 +271,13 @@ impl Account {
             return if self.is_enforced() { Err(self.deny(Bytes(bytes))) } else { Ok(self.held(Units::ZERO)) };
         };
         self.reserve_units(units).map(|()| self.held(units))
+    }
+
+    /// Charges nothing; refuses what could never be charged under the quota. What is more than the device has is
+    /// the driver's to refuse.
+    pub(crate) fn admit(self, bytes: u64) -> Answer {
+        let fits = self.cap().is_none_or(|cap| bytes <= cap.0 || cap >= self.total());
+        if fits || !self.is_enforced() { Ok(()) } else { Err(self.deny(Bytes(bytes))) }
     }
 
     /// As [`Account::reserve`], without trimming pools and without a word when it doesn't fit.
@@ -190,9 +306,15 @@ impl Account {
         if self.charge(units, false)? {
             return Ok(());
         }
-        // The program's own pools may hold memory that it has freed: that goes first.
-        pools::trim_all(self.device);
+        self.relieve();
         self.charge(units, true).map(|_| ())
+    }
+
+    /// Before a refusal: the program's own pools may hold memory that it has freed, and memory that it shared may
+    /// be gone.
+    pub(crate) fn relieve(self) {
+        pools::trim_all(self.device);
+        overhead::settle_under_pressure(self);
     }
 
     /// Charges without a call of the driver; false when that passes the cap, which `at_last` makes a refusal.
@@ -211,6 +333,10 @@ impl Account {
         if self.epoch_is_current() && member.ledger.charge(member.slot, self.place, units) {
             return Ok(true);
         }
+        if self.member.devices[self.device].is_new.swap(false, Ordering::Relaxed) {
+            // There is a context, made where nobody saw it.
+            overhead::mark_stale();
+        }
         match self.grow(units)? {
             false if at_last => Err(self.deny(units.bytes())),
             grown => Ok(grown),
@@ -227,6 +353,11 @@ impl Account {
 
     /// Charges with a larger stock; false when that passes the cap.
     fn grow(&self, units: Units) -> Result<bool, Refusal> {
+        self.grow_in(self.member.slot, units)
+    }
+
+    /// The same for the process of any slot.
+    pub(crate) fn grow_in(&self, slot: SlotId, units: Units) -> Result<bool, Refusal> {
         let member = self.member;
         let Some(_one_thread) = member.growing.try_lock_for(LOCK_WAIT_MAX) else {
             return Err(self.stuck("another thread"));
@@ -236,17 +367,17 @@ impl Account {
             // Read before the cap: a change that comes in between is seen at the next charge.
             member.devices[self.device].epoch.store(page.epoch(), Ordering::Relaxed);
         }
-        member.ledger.drop_slack(member.slot, self.place);
+        member.ledger.drop_slack(slot, self.place);
         let cap = self.cap().unwrap_or(Bytes(u64::MAX));
         if process().settings.mode == Mode::Observe {
-            member.ledger.force(member.slot, self.place, units, guard.token());
+            member.ledger.force(slot, self.place, units, guard.token());
             return Ok(true);
         }
-        let grown = member.ledger.grow(member.slot, self.place, units, cap, guard.token());
+        let grown = member.ledger.grow(slot, self.place, units, cap, guard.token());
         if grown.is_ok() || !self.may_sweep() || !self.sweep(&guard) {
             return Ok(grown.is_ok());
         }
-        Ok(member.ledger.grow(member.slot, self.place, units, cap, guard.token()).is_ok())
+        Ok(member.ledger.grow(slot, self.place, units, cap, guard.token()).is_ok())
     }
 
     pub(crate) fn give_back(&self, units: Units) {
@@ -284,7 +415,7 @@ impl Account {
         unsafe { libc::poll(&mut poll, 1, 0) != 0 && poll.revents != 0 }
     }
 
-    fn deny(&self, asked: Bytes) -> Refusal {
+    pub(crate) fn deny(&self, asked: Bytes) -> Refusal {
         static SAID: log::Once = log::Once::new();
         let level = if SAID.first() { LogLevel::Warn } else { LogLevel::Info };
         let (used, cap) = (self.used(), self.cap().unwrap_or(self.total()));
@@ -315,7 +446,7 @@ impl Account {
 }
 
 #[allow(unsafe_code)]
-fn coarse_ms() -> u64 {
+pub(crate) fn coarse_ms() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel fills the structure; answered by the vDSO, without a system call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };

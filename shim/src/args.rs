@@ -72,6 +72,12 @@ impl<T> FromArg<*mut T> for Raw<T> {
     }
 }
 
+impl<T> FromArg<*const T> for Raw<T> {
+    fn from_arg(raw: *const T) -> Option<Self> {
+        Some(Self(raw.cast_mut()))
+    }
+}
+
 impl<T> FromArg<*const T> for In<T> {
     fn from_arg(raw: *const T) -> Option<Self> {
         NonNull::new(raw.cast_mut()).map(In)

@@ -2,10 +2,18 @@
 #![allow(unsafe_code)]
 #![allow(non_snake_case)]
 
+mod graph;
+mod memory;
+mod nvml;
+
+pub(crate) use graph::*;
+pub(crate) use memory::*;
+pub(crate) use nvml::*;
+
 use crate::entry::id;
 use crate::names::Id;
 use crate::real;
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use driver_api::*;
 
 type Called<T> = Result<T, CUresult>;
@@ -24,6 +32,7 @@ macro_rules! call {
         }
     };
 }
+use call;
 
 fn when_done<T>(code: CUresult, value: T) -> Called<T> {
     if code.is_success() { Ok(value) } else { Err(code) }
@@ -110,97 +119,4 @@ pub(crate) fn is_capturing(stream: CUstream, per_thread: bool) -> bool {
         call!(cuStreamIsCapturing(stream => CUstream, &mut status => *mut c_int))
     };
     code.is_success() && status != 0
-}
-
-/// The pool from which a device's streams allocate.
-pub(crate) fn current_pool(device: CUdevice) -> Called<usize> {
-    let mut pool: CUmemoryPool = core::ptr::null_mut();
-    let code = call!(cuDeviceGetMemPool(&mut pool => *mut CUmemoryPool, device => CUdevice));
-    when_done(code, pool as usize)
-}
-
-/// The pool that a device starts with.
-pub(crate) fn default_pool(device: CUdevice) -> Called<usize> {
-    let mut pool: CUmemoryPool = core::ptr::null_mut();
-    let code = call!(cuDeviceGetDefaultMemPool(&mut pool => *mut CUmemoryPool, device => CUdevice));
-    when_done(code, pool as usize)
-}
-
-/// Runs a call of our own in a capture mode that lets it: another stream's capture may forbid it in the program's.
-fn outside_captures<T>(call: impl FnOnce() -> T) -> T {
-    const RELAXED: c_int = 2;
-    let mut mode = RELAXED;
-    let exchanged = call!(cuThreadExchangeStreamCaptureMode(&mut mode => *mut c_int)).is_success();
-    let answer = call();
-    if exchanged {
-        let _ = call!(cuThreadExchangeStreamCaptureMode(&mut mode => *mut c_int));
-    }
-    answer
-}
-
-/// Bytes that a pool holds, and bytes of it that are allocated.
-pub(crate) fn pool_bytes(pool: usize) -> Called<(u64, u64)> {
-    const RESERVED_MEM_CURRENT: c_int = 5;
-    const USED_MEM_CURRENT: c_int = 7;
-    let read = |attribute: c_int| {
-        let mut bytes = 0u64;
-        let code = call!(cuMemPoolGetAttribute(
-            pool as CUmemoryPool => CUmemoryPool,
-            attribute => c_int,
-            (&raw mut bytes).cast() => *mut c_void,
-        ));
-        when_done(code, bytes)
-    };
-    outside_captures(|| Ok((read(RESERVED_MEM_CURRENT)?, read(USED_MEM_CURRENT)?)))
-}
-
-pub(crate) fn trim_pool(pool: usize) -> Called<()> {
-    outside_captures(|| when_done(call!(cuMemPoolTrimTo(pool as CUmemoryPool => CUmemoryPool, 0 => usize)), ()))
-}
-
-pub(crate) fn free_async(pointer: CUdeviceptr, stream: CUstream, per_thread: bool) -> Called<()> {
-    let code = if per_thread {
-        call!(cuMemFreeAsync_ptsz(pointer => CUdeviceptr, stream => CUstream))
-    } else {
-        call!(cuMemFreeAsync(pointer => CUdeviceptr, stream => CUstream))
-    };
-    when_done(code, ())
-}
-
-pub(crate) fn free(pointer: CUdeviceptr) -> Called<()> {
-    when_done(call!(cuMemFree_v2(pointer => CUdeviceptr)), ())
-}
-
-/// Longest UUID text that NVML writes, with its NUL.
-const NVML_UUID_BYTES: usize = 96;
-
-/// Devices that NVML lists; an error when NVML is absent or not initialised by the program.
-pub(crate) fn nvml_device_count() -> Called<u32> {
-    let mut count: c_uint = 0;
-    let code = call!(nvmlDeviceGetCount_v2(&mut count => *mut c_uint));
-    when_done(code, count)
-}
-
-pub(crate) fn nvml_device_at(index: u32) -> Called<usize> {
-    let mut device: *mut c_void = core::ptr::null_mut();
-    let code = call!(nvmlDeviceGetHandleByIndex_v2(index => c_uint, &mut device => *mut *mut c_void));
-    when_done(code, device as usize)
-}
-
-pub(crate) fn nvml_uuid(device: usize) -> Option<[u8; 16]> {
-    let mut text = [0 as c_char; NVML_UUID_BYTES];
-    let code = call!(nvmlDeviceGetUUID(
-        device as *mut c_void => *mut c_void,
-        text.as_mut_ptr() => *mut c_char,
-        NVML_UUID_BYTES as c_uint => c_uint,
-    ));
-    // SAFETY: zeroed before, and NVML ends what it writes with NUL within the length.
-    let text = unsafe { CStr::from_ptr(text.as_ptr()) };
-    code.is_success().then(|| crate::devices::parse_uuid(text.to_str().ok()?))?
-}
-
-pub(crate) fn nvml_total_bytes(device: usize) -> Called<u64> {
-    let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
-    let code = call!(nvmlDeviceGetMemoryInfo(device as *mut c_void => *mut c_void, &mut memory => *mut nvmlMemory_t));
-    when_done(code, memory.total)
 }

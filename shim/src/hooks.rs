@@ -6,12 +6,17 @@
 
 pub(crate) mod alloc;
 pub(crate) mod array;
+pub(crate) mod checkpoint;
 pub(crate) mod context;
 pub(crate) mod free;
+pub(crate) mod graph;
+pub(crate) mod limit;
+pub(crate) mod module;
 pub(crate) mod nvml;
 pub(crate) mod pool;
 pub(crate) mod query;
 pub(crate) mod resolve;
+pub(crate) mod share;
 pub(crate) mod sync;
 pub(crate) mod vmm;
 
@@ -19,6 +24,9 @@ use driver_api::CUresult;
 
 /// What the program will be told.
 pub(crate) type Answer = Result<(), Refusal>;
+
+/// What the driver says when we take back what it did.
+pub(crate) type Undone = Result<(), CUresult>;
 
 /// A "no" that knows who said it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use crate::devices::{self, Library, Seen};
 use crate::ledger_file::{self, Joined};
 use crate::log;
 use crate::process::process;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use driver_api::{CUdevice, CUresult};
 use parking_lot::Mutex;
 use quota_core::ledger::{DEVICES_MAX, DeviceId, Ledger, SlotId};
@@ -100,6 +100,8 @@ pub(crate) struct MemberDevice {
     pub(crate) place: Option<DeviceId>,
     /// The page's epoch under which the present stock was granted.
     pub(crate) epoch: AtomicU64,
+    /// Nothing was charged here yet.
+    pub(crate) is_new: AtomicBool,
 }
 
 impl Membership {
@@ -265,7 +267,13 @@ fn member_devices(seen: &[Seen], welcome: &Welcome) -> Vec<MemberDevice> {
 }
 
 fn member_device(seen: &Seen, place: Option<DeviceId>) -> MemberDevice {
-    MemberDevice { uuid: seen.uuid, total: Bytes(seen.total_bytes), place, epoch: AtomicU64::new(0) }
+    MemberDevice {
+        uuid: seen.uuid,
+        total: Bytes(seen.total_bytes),
+        place,
+        epoch: AtomicU64::new(0),
+        is_new: AtomicBool::new(true),
+    }
 }
 
 fn hello(settings: &Settings, seen: &[Seen]) -> Hello {

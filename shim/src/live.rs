@@ -5,7 +5,7 @@
 
 use crate::account::{Account, of_member_device};
 use crate::hooks::Refusal;
-use crate::pools;
+use crate::overhead;
 use core::hash::{BuildHasherDefault, Hasher};
 use driver_api::CUdevice;
 use driver_api::layout::{BLOCK_UNIT, DEVICE_PAGE, SMALL_BLOCK_MAX, block_bytes, round_up};
@@ -30,6 +30,8 @@ pub(crate) struct Block {
     context: usize,
     device: usize,
     size: Size,
+    /// Somebody may keep its memory alive after it is freed.
+    is_shared: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -38,6 +40,8 @@ enum Size {
     Small(u64),
     /// What was charged for it alone.
     Whole(Units),
+    /// The same, of memory that need not be on the device.
+    Soft(Units),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,20 +83,30 @@ pub(crate) fn reserve_block(account: Account, context: usize, bytes: u64) -> Res
                 return Ok(None);
             }
             *sum += rounded;
-            Ok(Some(Pending { account, block: Block { context, device: key.device, size: Size::Small(rounded) } }))
+            let block = Block { context, device: key.device, size: Size::Small(rounded), is_shared: false };
+            Ok(Some(Pending { account, block }))
         })
     };
     if let Some(pending) = attempt(false)? {
         return Ok(pending);
     }
-    pools::trim_all(key.device);
+    account.relieve();
     attempt(true)?.ok_or(Refusal::Quota)
 }
 
 /// Charges something that takes pages of its own.
 pub(crate) fn reserve_whole(account: Account, context: usize, bytes: u64) -> Result<Pending, Refusal> {
     let charge = account.reserve(bytes)?.commit();
-    Ok(Pending { account, block: Block { context, device: charge.device, size: Size::Whole(charge.units) } })
+    let block = Block { context, device: charge.device, size: Size::Whole(charge.units), is_shared: false };
+    Ok(Pending { account, block })
+}
+
+/// Charges memory that may be on the host as well.
+pub(crate) fn reserve_soft(account: Account, context: usize, bytes: u64) -> Result<Pending, Refusal> {
+    let charge = account.reserve(bytes)?.commit();
+    account.add_soft(charge.units);
+    let block = Block { context, device: charge.device, size: Size::Soft(charge.units), is_shared: false };
+    Ok(Pending { account, block })
 }
 
 impl Pending {
@@ -134,6 +148,15 @@ pub(crate) fn put_back(address: usize, block: Block) {
     live(|live| live.blocks.insert(address, block));
 }
 
+/// Others were given a hold on the memory of the block at `address`.
+pub(crate) fn shared(address: usize) {
+    live(|live| {
+        if let Some(block) = live.blocks.get_mut(&address) {
+            block.is_shared = true;
+        }
+    });
+}
+
 /// Gives back what a block was charged.
 pub(crate) fn credit(block: Block) {
     if let Some(account) = of_member_device(block.device) {
@@ -143,7 +166,12 @@ pub(crate) fn credit(block: Block) {
 
 fn credit_to(account: Account, block: Block) {
     match block.size {
+        Size::Whole(units) if block.is_shared => overhead::linger(account, units),
         Size::Whole(units) => account.give_back(units),
+        Size::Soft(units) => {
+            account.take_soft(units);
+            account.give_back(units);
+        }
         Size::Small(bytes) => live(|live| {
             let key = SmallKey { context: block.context, device: block.device };
             let Some(sum) = live.small.get_mut(&key) else { return };
@@ -163,6 +191,14 @@ pub(crate) fn primary_is(device: CUdevice, context: usize) {
 pub(crate) fn primary_is_gone(device: CUdevice) {
     if let Some(context) = live(|live| live.primaries.remove(&device)) {
         context_is_gone(context);
+    }
+}
+
+/// Looks which primary contexts are still active.
+pub(crate) fn primaries_are(active: impl Fn(CUdevice) -> bool) {
+    let known: Vec<CUdevice> = live(|live| live.primaries.keys().copied().collect());
+    for device in known.into_iter().filter(|device| !active(*device)) {
+        primary_is_gone(device);
     }
 }
 

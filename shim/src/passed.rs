@@ -29,8 +29,8 @@ pub const PASSED: &[Passed] = &[
     Passed { reason: "tells the truth about the hardware, which programs size their kernels by", what: What::TruthfulAnswers(&["Query", "QueryMem", "QueryUtil"]) },
     Passed { reason: "takes no device memory of its own", what: What::Charged(&["va_only", "host_pinned", "driver_overhead", "multicast"]) },
     Passed { reason: "the memory is the exporter's or another API's, charged there or not at all", what: What::Charged(&["import", "external"]) },
-    Passed { reason: "measured cost, not charged yet: modules, contexts, limits, graphs, restored checkpoints", what: What::Charged(&["module", "module_lazy", "limit", "graph_node", "graph_exec", "graph_reserved", "checkpoint", "context"]) },
-    Passed { reason: "gives back what was never charged", what: What::Freed(&["binding", "checkpoint", "driver_overhead", "external", "graph", "graph_exec", "graph_trim", "green_ctx", "host", "ipc", "module", "va"]) },
+    Passed { reason: "a node takes no memory; the graph does, when it is launched", what: What::Charged(&["graph_node"]) },
+    Passed { reason: "gives back what was never charged", what: What::Freed(&["driver_overhead", "external", "graph", "host", "ipc", "va"]) },
     Passed { reason: "changes the current context, which hooks ask the driver for", what: What::Names(&["cuCtxAttach", "cuCtxFromGreenCtx", "cuCtxGetCurrent", "cuCtxPopCurrent", "cuCtxPushCurrent", "cuCtxSetCurrent", "cuCtxSetFlags", "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxSetFlags"]) },
     Passed { reason: "private tables must reach the driver unchanged", what: What::Names(&["cuGetExportTable", "nvmlInternalGetExportTable", "nvmlRetry_NvRmControl"]) },
     Passed { reason: "hooks ask the driver which stream is capturing and which pool is current", what: What::Names(&[
@@ -40,14 +40,14 @@ pub const PASSED: &[Passed] = &[
     ]) },
     Passed { reason: "moves or describes memory that is charged where it was allocated", what: What::Names(&[
         "cuMemAdvise", "cuStreamAttachMemAsync", "cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess", "cuIpcGetMemHandle",
-        "cuMemExportToShareableHandle", "cuMemGetHandleForAddressRange", "cuMemPoolExportPointer", "cuMemPoolExportToShareableHandle",
+        "cuMemPoolExportPointer", "cuMemPoolExportToShareableHandle",
         "cuGraphicsMapResources", "cuGraphicsUnmapResources", "cuGLMapBufferObject", "cuGLMapBufferObjectAsync",
         "cuGLUnmapBufferObject", "cuGLUnmapBufferObjectAsync", "cuMemMapArrayAsync",
     ]) },
-    Passed { reason: "graph and checkpoint memory is not charged yet", what: What::Names(&[
+    Passed { reason: "changes what a graph is, which is asked of the driver when it is instantiated, or what can't change its memory", what: What::Names(&[
         "cuGraphAddChildGraphNode", "cuGraphAddMemFreeNode", "cuGraphExecUpdate", "cuDeviceSetGraphMemAttribute",
-        "cuCheckpointOperationComplete", "cuCheckpointProcessLock", "cuCheckpointProcessUnlock",
     ]) },
+    Passed { reason: "moves no memory", what: What::Names(&["cuCheckpointOperationComplete", "cuCheckpointProcessLock", "cuCheckpointProcessUnlock"]) },
     Passed { reason: "says nothing about memory", what: What::Names(&["cuDeviceRegisterAsyncNotification", "cuDeviceUnregisterAsyncNotification", "cuFuncSetBlockShape"]) },
     Passed { reason: "pool attributes are the pool's own truth", what: What::Names(&["cuMemPoolGetAttribute"]) },
     Passed { reason: "device identity, events, health and control are the driver's business", what: What::Classes(&["Enum", "Mig", "MigControl", "Event", "Health", "Lifecycle", "Control"]) },

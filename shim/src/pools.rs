@@ -1,14 +1,15 @@
-//! Memory pools: a tenant is charged what its pools hold, allocated or not.
+//! Memory pools, and the one that each device has for graphs: a tenant is charged what they hold, allocated or not.
 //!
 //! A pool's size is the driver's secret until asked, and it shrinks behind our back (at a synchronisation, when
 //! its release threshold says so). So a pool is *sampled*: before an allocation to know the growth, after it
 //! to charge the truth, and at trims and synchronisations to credit what went back.
 
 use crate::account::{self, Account, of_member_device};
-use crate::calls;
 use crate::hooks::Refusal;
+use crate::{calls, overhead};
 use core::sync::atomic::{AtomicBool, Ordering};
 use driver_api::layout::{BLOCK_UNIT, DEVICE_PAGE, POOL_GROWTH, round_up};
+use driver_api::{CUdevice, CUresult};
 use parking_lot::Mutex;
 use quota_core::Bytes;
 use quota_core::ledger::Units;
@@ -17,9 +18,43 @@ use std::collections::HashMap;
 /// The pools this process has allocated from.
 #[derive(Default)]
 pub(crate) struct Pools {
-    known: Mutex<HashMap<usize, Pool>>,
+    known: Mutex<HashMap<Source, Pool>>,
     /// Something was freed since the last sample, so a synchronisation may have let memory go.
     stale: AtomicBool,
+}
+
+/// Where pooled memory comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Source {
+    /// A pool, by its handle.
+    Pool(usize),
+    /// What a device keeps for graphs.
+    Graphs(CUdevice),
+}
+
+impl Source {
+    /// Bytes that it holds, and bytes of it that are allocated.
+    fn sample(self) -> Result<(u64, u64), CUresult> {
+        match self {
+            Self::Pool(pool) => calls::pool_bytes(pool),
+            Self::Graphs(device) => calls::graph_bytes(device),
+        }
+    }
+
+    fn trim(self) -> Result<(), CUresult> {
+        match self {
+            Self::Pool(pool) => calls::trim_pool(pool),
+            Self::Graphs(device) => calls::trim_graphs(device),
+        }
+    }
+
+    /// What it grows by, where there is room.
+    fn step(self) -> u64 {
+        match self {
+            Self::Pool(_) => POOL_GROWTH,
+            Self::Graphs(_) => DEVICE_PAGE,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -34,13 +69,13 @@ fn pools() -> &'static Pools {
 }
 
 /// Remembers a pool that the program made: on `device`, or where nothing is charged.
-pub(crate) fn remember(pool: usize, device: Option<usize>) {
+pub(crate) fn remember(pool: Source, device: Option<usize>) {
     pools().known.lock().entry(pool).or_insert(Pool { device, charged: Units::ZERO });
 }
 
 /// The device that allocations from `pool` are charged to.
 pub(crate) fn device_of(pool: usize) -> Option<usize> {
-    pools().known.lock().get(&pool).and_then(|known| known.device)
+    pools().known.lock().get(&Source::Pool(pool)).and_then(|known| known.device)
 }
 
 /// The device of a pool that nobody made: a default pool, which is asked for by device. Any other is unknown.
@@ -52,30 +87,41 @@ pub(crate) fn find_default(pool: usize) -> Option<usize> {
 }
 
 /// Charges the growth that an allocation of `bytes` may cause.
-pub(crate) fn reserve(account: Account, pool: usize, bytes: u64) -> Result<account::Held, Refusal> {
-    remember(pool, Some(account.device()));
-    let Ok((reserved, used)) = calls::pool_bytes(pool) else { return account.reserve(0) };
-    let wanted = round_up(bytes, BLOCK_UNIT).and_then(|bytes| bytes.checked_add(used)).unwrap_or(u64::MAX);
-    let growth = wanted.saturating_sub(reserved);
-    if growth == 0 {
-        return account.reserve(0);
-    }
+pub(crate) fn reserve(account: Account, pool: Source, bytes: u64) -> Result<account::Held, Refusal> {
     // The driver grows a pool by whole steps; where a step doesn't fit, what is needed may.
-    let step = round_up(growth, POOL_GROWTH).unwrap_or(u64::MAX);
-    let least = round_up(growth, DEVICE_PAGE).unwrap_or(u64::MAX);
-    match account.try_reserve(step) {
+    let Some(growth) = growth(account, pool, bytes, 0) else { return account.reserve(0) };
+    match account.try_reserve(round_up(growth, pool.step()).unwrap_or(u64::MAX)) {
         Some(held) => Ok(held),
-        None => account.reserve(least),
+        None => account.reserve(round_up(growth, DEVICE_PAGE).unwrap_or(u64::MAX)),
     }
+}
+
+/// The same where `left` bytes that are in use will be free by then, without steps.
+pub(crate) fn reserve_beside(account: Account, pool: Source, bytes: u64, left: u64) -> Result<account::Held, Refusal> {
+    account.reserve(growth(account, pool, bytes, left).unwrap_or(0))
+}
+
+/// The same, without trimming anything and without a word when it doesn't fit.
+pub(crate) fn try_reserve(account: Account, pool: Source, bytes: u64, left: u64) -> Option<account::Held> {
+    account.try_reserve(growth(account, pool, bytes, left).unwrap_or(0))
+}
+
+/// How much a pool has to grow by for `bytes` more than what is used now; `None` for not at all.
+fn growth(account: Account, pool: Source, bytes: u64, left: u64) -> Option<u64> {
+    remember(pool, Some(account.device()));
+    let (reserved, used) = pool.sample().ok()?;
+    let used = used.saturating_sub(left);
+    let wanted = round_up(bytes, BLOCK_UNIT).and_then(|bytes| bytes.checked_add(used)).unwrap_or(u64::MAX);
+    Some(wanted.saturating_sub(reserved)).filter(|growth| *growth > 0)
 }
 
 /// After an allocation: charges what the pool really holds now, from `held` and beyond.
 ///
 /// # Errors
 /// When the pool grew by more than fits; the caller undoes the allocation.
-pub(crate) fn settle(pool: usize, held: account::Held) -> Result<(), Refusal> {
+pub(crate) fn settle(pool: Source, held: account::Held) -> Result<(), Refusal> {
     let mut known = pools().known.lock();
-    let (Some(entry), Ok((reserved, _))) = (known.get_mut(&pool), calls::pool_bytes(pool)) else { return Ok(()) };
+    let (Some(entry), Ok((reserved, _))) = (known.get_mut(&pool), pool.sample()) else { return Ok(()) };
     let holds = Units::holding(Bytes(reserved)).unwrap_or(Units::ZERO);
     let growth = holds.less(entry.charged);
     let shrunk = entry.charged.less(holds);
@@ -88,6 +134,19 @@ pub(crate) fn settle(pool: usize, held: account::Held) -> Result<(), Refusal> {
     account.give_back(shrunk);
     entry.charged = holds;
     Ok(())
+}
+
+/// The same after what can't be undone: what is held is charged, fit or not.
+pub(crate) fn settle_forced(pool: Source, held: account::Held) {
+    let mut known = pools().known.lock();
+    let (Some(entry), Ok((reserved, _))) = (known.get_mut(&pool), pool.sample()) else { return };
+    let holds = Units::holding(Bytes(reserved)).unwrap_or(Units::ZERO);
+    let (account, reserved) = held.into_parts();
+    let growth = holds.less(entry.charged);
+    account.give_back(reserved.less(growth));
+    let _charge = account.force(growth.less(reserved)).commit();
+    account.give_back(entry.charged.less(holds));
+    entry.charged = holds;
 }
 
 /// A free is queued: the pool may shrink at a later synchronisation.
@@ -110,8 +169,8 @@ pub(crate) fn resample_all() {
     }
 }
 
-fn resample(pool: usize, entry: &mut Pool) {
-    let (Some(device), Ok((reserved, used))) = (entry.device, calls::pool_bytes(pool)) else { return };
+fn resample(pool: Source, entry: &mut Pool) {
+    let (Some(device), Ok((reserved, used))) = (entry.device, pool.sample()) else { return };
     let holds = Units::holding(Bytes(reserved)).unwrap_or(Units::ZERO);
     let Some(account) = of_member_device(device) else { return };
     account.give_back(entry.charged.less(holds));
@@ -127,13 +186,13 @@ fn resample(pool: usize, entry: &mut Pool) {
 /// Gives back what the pools on `device` hold and nobody uses; true when something was. Never waits for a stream.
 pub(crate) fn trim_all(device: usize) -> bool {
     let charged = |pool: &Pool| pool.device == Some(device) && pool.charged != Units::ZERO;
-    let held: Vec<(usize, Units)> = {
+    let held: Vec<(Source, Units)> = {
         let known = pools().known.lock();
         known.iter().filter(|(_, entry)| charged(entry)).map(|(pool, entry)| (*pool, entry.charged)).collect()
     };
     let mut found = false;
     for (pool, before) in held {
-        if calls::trim_pool(pool).is_ok()
+        if pool.trim().is_ok()
             && let Some(entry) = pools().known.lock().get_mut(&pool)
         {
             resample(pool, entry);
@@ -143,12 +202,14 @@ pub(crate) fn trim_all(device: usize) -> bool {
     found
 }
 
-/// The pool is destroyed: what it held goes back once its last pointer does, which the driver sees to.
+/// The pool is destroyed. What is still allocated from it lives until it is freed.
 pub(crate) fn forget(pool: usize) {
-    let gone = pools().known.lock().remove(&pool);
+    let gone = pools().known.lock().remove(&Source::Pool(pool));
     if let Some(Pool { device: Some(device), charged }) = gone
+        && charged != Units::ZERO
         && let Some(account) = of_member_device(device)
     {
-        account.give_back(charged);
+        overhead::linger(account, charged);
+        overhead::mark_stale();
     }
 }

@@ -4,9 +4,12 @@
 //! held by threads that the child doesn't have, and what the parent holds isn't the child's.
 #![allow(unsafe_code)]
 
+use crate::graphs::Graphs;
 use crate::join::Membership;
 use crate::live::Live;
 use crate::log;
+use crate::meter::Meter;
+use crate::overhead::Overhead;
 use crate::pools::Pools;
 use crate::vmm::Vmm;
 use core::cell::Cell;
@@ -24,6 +27,9 @@ pub(crate) struct Process {
     pub(crate) live: Mutex<Live>,
     pub(crate) vmm: Mutex<Vmm>,
     pub(crate) pools: Pools,
+    pub(crate) meter: Meter,
+    pub(crate) overhead: Overhead,
+    pub(crate) graphs: Mutex<Graphs>,
 }
 
 const UNKNOWN: u8 = 0;
@@ -102,6 +108,9 @@ fn start() -> u8 {
         live: Mutex::default(),
         vmm: Mutex::default(),
         pools: Pools::default(),
+        meter: Meter::default(),
+        overhead: Overhead::default(),
+        graphs: Mutex::default(),
     }));
     let null = core::ptr::null_mut();
     match PROCESS.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {

@@ -4,6 +4,7 @@
 //! number the memory themselves.
 
 use crate::account::{Charge, of_charge};
+use crate::overhead;
 use std::collections::{BTreeMap, HashMap};
 
 /// The books.
@@ -19,6 +20,8 @@ struct Physical {
     charge: Option<Charge>,
     references: u32,
     mappings: u32,
+    /// Others were given a hold on it, which we can't follow.
+    is_shared: bool,
 }
 
 struct Mapped {
@@ -35,7 +38,7 @@ pub(crate) fn created(handle: u64, charge: Option<Charge>) {
     vmm(|vmm| {
         vmm.last += 1;
         let memory = vmm.last;
-        vmm.memory.insert(memory, Physical { charge, references: 1, mappings: 0 });
+        vmm.memory.insert(memory, Physical { charge, references: 1, mappings: 0, is_shared: false });
         vmm.handles.insert(handle, memory);
     });
 }
@@ -74,22 +77,18 @@ pub(crate) fn mapped(address: u64, bytes: u64, handle: u64) {
 /// Nothing is mapped from `address` on for `bytes` any more.
 pub(crate) fn unmapped(address: u64, bytes: u64) {
     let end = address.saturating_add(bytes);
-    let gone: Vec<Charge> = vmm(|vmm| {
+    let gone: Vec<Gone> = vmm(|vmm| {
         let inside = |(at, mapped): (&u64, &Mapped)| (at.saturating_add(mapped.bytes) <= end).then_some(*at);
         let places: Vec<u64> = vmm.mappings.range(address..end).filter_map(inside).collect();
         places.into_iter().filter_map(|at| vmm.unmap(at)).collect()
     });
-    gone.into_iter().for_each(|charge| credit(Some(charge)));
+    gone.into_iter().for_each(|gone| credit(Some(gone)));
 }
 
 /// `handle` is one more reference to whatever is mapped at `address`.
 pub(crate) fn retained(handle: u64, address: u64) {
     vmm(|vmm| {
-        let Some((at, mapped)) = vmm.mappings.range(..=address).next_back() else { return };
-        if address - at >= mapped.bytes {
-            return;
-        }
-        let memory = mapped.memory;
+        let Some(memory) = vmm.at(address) else { return };
         if let Some(physical) = vmm.memory.get_mut(&memory) {
             physical.references += 1;
             vmm.handles.insert(handle, memory);
@@ -97,33 +96,67 @@ pub(crate) fn retained(handle: u64, address: u64) {
     });
 }
 
+/// Others were given a hold on the memory of `handle`.
+pub(crate) fn shared(handle: u64) {
+    vmm(|vmm| {
+        let memory = vmm.handles.get(&handle).copied();
+        vmm.share(memory);
+    });
+}
+
+/// Others were given a hold on what is mapped at `address`.
+pub(crate) fn shared_at(address: u64) {
+    vmm(|vmm| {
+        let memory = vmm.at(address);
+        vmm.share(memory);
+    });
+}
+
 impl Vmm {
+    fn share(&mut self, memory: Option<u64>) {
+        if let Some(physical) = memory.and_then(|memory| self.memory.get_mut(&memory)) {
+            physical.is_shared = true;
+        }
+    }
+
     fn add_reference(&mut self, handle: u64) -> bool {
         let physical = self.handles.get(&handle).and_then(|memory| self.memory.get_mut(memory));
         physical.map(|physical| physical.references += 1).is_some()
     }
 
-    fn unmap(&mut self, address: u64) -> Option<Charge> {
+    fn unmap(&mut self, address: u64) -> Option<Gone> {
         let memory = self.mappings.remove(&address)?.memory;
         let physical = self.memory.get_mut(&memory)?;
         physical.mappings = physical.mappings.saturating_sub(1);
         self.drop_if_unused(memory)
     }
 
+    fn at(&self, address: u64) -> Option<u64> {
+        let (at, mapped) = self.mappings.range(..=address).next_back()?;
+        (address - at < mapped.bytes).then_some(mapped.memory)
+    }
+
     /// Takes the memory out of the books when nothing refers to it; its charge, if it had one.
-    fn drop_if_unused(&mut self, memory: u64) -> Option<Charge> {
+    fn drop_if_unused(&mut self, memory: u64) -> Option<Gone> {
         let physical = self.memory.get(&memory)?;
         if physical.references > 0 || physical.mappings > 0 {
             return None;
         }
-        self.memory.remove(&memory).and_then(|physical| physical.charge)
+        let Physical { charge, is_shared, .. } = self.memory.remove(&memory)?;
+        charge.map(|charge| Gone { charge, is_shared })
     }
 }
 
-fn credit(charge: Option<Charge>) {
-    if let Some(charge) = charge
+/// Memory of which this process has nothing any more.
+struct Gone {
+    charge: Charge,
+    is_shared: bool,
+}
+
+fn credit(gone: Option<Gone>) {
+    if let Some(Gone { charge, is_shared }) = gone
         && let Some(account) = of_charge(charge)
     {
-        account.give_back(charge.units);
+        if is_shared { overhead::linger(account, charge.units) } else { account.give_back(charge.units) }
     }
 }

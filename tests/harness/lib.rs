@@ -136,7 +136,9 @@ impl Machine {
     /// A program under the shim. Its ledger, where it has one, lies in the machine's folder, so that tests don't share.
     pub fn job(&self, program: impl AsRef<OsStr>) -> Job {
         let beside = self.folder().join("ledger");
-        self.bare(program).env("LD_PRELOAD", shim()).env("CUDA_DEVICE_MEMORY_SHARED_CACHE", beside)
+        // Round numbers: what contexts cost is for the tests that are about it.
+        let job = self.bare(program).env("FAKE_CUDA_CONTEXT", "0");
+        job.env("LD_PRELOAD", shim()).env("CUDA_DEVICE_MEMORY_SHARED_CACHE", beside)
     }
 
     /// The probe behind a door, under the shim.
@@ -212,6 +214,11 @@ impl Job {
     pub fn tenant(mut self, name: &str) -> Self {
         self.command.env_remove("CUDA_DEVICE_MEMORY_SHARED_CACHE").env("GPUQUOTA_TENANT", name);
         self
+    }
+
+    /// Has contexts cost what they do on a machine that nobody changes.
+    pub fn with_context_cost(self) -> Self {
+        self.env("FAKE_CUDA_CONTEXT", "300MiB")
     }
 
     /// Sets the memory quota.

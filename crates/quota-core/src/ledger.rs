@@ -15,53 +15,63 @@
 //! A process killed between any two instructions leaves words that are valid as they stand; its slot is
 //! cleared when the kernel reports the death. There is no state that needs repair.
 //!
+//! Beside each word stand two numbers that say what part of `used` is what, for [`correction`]: *overhead*,
+//! which was measured and not asked for (contexts, code, heaps), and *soft*, which is charged whether the
+//! device holds it or not (managed memory). And one for later: *parked*, what a checkpointed process held.
+//!
 //! Loads and stores are `Relaxed` but for the compare-and-swaps (`AcqRel`): the words carry no other data,
 //! and each property above is about single words or, in `grow`, about words whose growth the lock orders.
 
-use crate::Bytes;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+mod parts;
 
-/// Devices a ledger can account for: more than any node holds, MIG instances of eight GPUs included.
-pub const DEVICES_MAX: usize = 64;
-/// Processes of one tenant at one time.
-pub const SLOTS_MAX: usize = 1024;
+pub use parts::{Correction, correction};
+
+pub use super::basis::{DEVICES_MAX, SLOTS_MAX};
+
+use super::basis::{AtomicU32, AtomicU64, BATCH_UNITS, Ordering};
+use crate::Bytes;
+
 /// The unit of account. Every charge is a multiple of it; 2^32 units are 2 TiB per process and device.
 pub const UNIT: u64 = 512;
-/// Stock taken beyond the need, so that a run of small allocations asks once.
-const BATCH_UNITS: u64 = (32 << 20) / UNIT;
 /// Marks an initialised ledger ("gpuqldgr").
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuqldgr");
 /// Layout version; raised whenever the meaning of any byte changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The shared memory itself. All zero bytes is a valid, empty ledger that lacks only its header.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Ledger {
-    magic: AtomicU64,
-    version: AtomicU32,
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
     /// One more than the highest slot ever used: bounds the walks.
-    high: AtomicU32,
-    _reserved: [u64; 6],
-    devices: [DeviceName; DEVICES_MAX],
-    slots: [Slot; SLOTS_MAX],
+    pub(crate) high: AtomicU32,
+    pub(crate) _reserved: [u64; 6],
+    pub(crate) devices: [DeviceName; DEVICES_MAX],
+    pub(crate) slots: [Slot; SLOTS_MAX],
 }
 
 /// The UUID of a device, all zero while the entry is free.
 #[repr(C)]
 #[derive(Debug)]
-struct DeviceName {
-    halves: [AtomicU64; 2],
+pub(crate) struct DeviceName {
+    pub(crate) halves: [AtomicU64; 2],
+    /// What a context was last seen to cost, in units; 0 while nobody knows.
+    pub(crate) context: AtomicU32,
+    pub(crate) _reserved: AtomicU32,
 }
 
 /// One process.
 #[repr(C, align(64))]
 #[derive(Debug)]
-struct Slot {
+pub(crate) struct Slot {
     /// The pid of the owner as it sees itself; 0 while the slot is free.
-    pid: AtomicU32,
-    _reserved: AtomicU32,
-    words: [AtomicU64; DEVICES_MAX],
+    pub(crate) pid: AtomicU32,
+    pub(crate) _reserved: AtomicU32,
+    pub(crate) words: [AtomicU64; DEVICES_MAX],
+    pub(crate) overhead: [AtomicU32; DEVICES_MAX],
+    pub(crate) soft: [AtomicU32; DEVICES_MAX],
+    pub(crate) parked: [AtomicU32; DEVICES_MAX],
 }
 
 /// A process's place in the ledger.
@@ -245,6 +255,9 @@ impl Ledger {
         let slot = self.slot(slot);
         for word in &slot.words {
             word.store(0, Ordering::Relaxed);
+        }
+        for part in slot.overhead.iter().chain(&slot.soft).chain(&slot.parked) {
+            part.store(0, Ordering::Relaxed);
         }
         slot.pid.store(0, Ordering::Release);
     }

@@ -41,6 +41,15 @@ impl<'a> LedgerLock<'a> {
         Ok(Self { file, token: quota_core::ledger::Locked::assume() })
     }
 
+    /// Takes the lock if nobody has it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn try_take(file: BorrowedFd<'a>) -> io::Result<Option<Self>> {
+        let taken = try_lock(file, 0)?;
+        Ok(taken.then(|| Self { file, token: quota_core::ledger::Locked::assume() }))
+    }
+
     /// What the ledger's methods want to see.
     pub fn token(&self) -> &quota_core::ledger::Locked<'a> {
         &self.token

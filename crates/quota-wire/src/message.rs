@@ -23,6 +23,11 @@ pub enum Request {
     /// `gpuquota run` wants a place for a job. Answered by [`Reply::Granted`], [`Reply::Waiting`] (any
     /// number) or [`Reply::Refused`]. The grant lasts until the socket closes and the last process of the tenant is gone.
     Admit(Admit),
+    /// A member wants to know what the driver says it holds, now. Answered by [`Reply::Measured`].
+    Measure {
+        /// Comes back in the answer, so that a late one is not taken for the next.
+        sequence: u64,
+    },
     /// All processes. Answered by [`Reply::Processes`] until one has `last`.
     Processes,
     /// All devices. Answered by [`Reply::Devices`].
@@ -195,6 +200,13 @@ pub enum Reply {
         rows: Vec<DeviceRow>,
         /// No more follow.
         last: bool,
+    },
+    /// What the driver says the asking process holds.
+    Measured {
+        /// That of the question.
+        sequence: u64,
+        /// Bytes by the place of the device in ledger and quota page; none where the driver doesn't say.
+        held_bytes: Vec<Option<u64>>,
     },
     /// It is done.
     Done {

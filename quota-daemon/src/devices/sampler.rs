@@ -12,9 +12,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The thread, as its owner sees it.
 #[derive(Debug)]
 pub struct Sampler {
-    ask: SyncSender<()>,
+    ask: SyncSender<u64>,
+    /// The number of the newest question.
+    asked: u64,
     ready: Arc<OwnedFd>,
-    latest: Arc<Mutex<Vec<DeviceSample>>>,
+    latest: Arc<Mutex<Sample>>,
+}
+
+/// What the driver said, and the number of the question that it answers.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    /// By device, in NVML's order.
+    pub devices: Vec<DeviceSample>,
+    /// Every question up to this one was asked before the driver was.
+    pub answers: u64,
 }
 
 impl Sampler {
@@ -26,18 +37,23 @@ impl Sampler {
         // One question may wait while one is answered; more would be answered by the same sample.
         let (ask, asked) = sync_channel(1);
         let ready = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let latest = Arc::new(Mutex::new(vec![DeviceSample::default(); count]));
-        let sampler = Self { ask, ready: Arc::clone(&ready), latest: Arc::clone(&latest) };
+        let latest = Arc::new(Mutex::new(Sample { devices: vec![DeviceSample::default(); count], answers: 0 }));
+        let sampler = Self { ask, asked: 0, ready: Arc::clone(&ready), latest: Arc::clone(&latest) };
         std::thread::Builder::new()
             .name("sampler".to_owned())
             .spawn(move || work(&nvml, count, &asked, &latest, &ready))?;
         Ok(sampler)
     }
 
-    /// Asks for a sample; [`Sampler::ready`] becomes readable when there is one. False when the last
-    /// question hasn't been answered yet.
-    pub fn ask(&self) -> bool {
-        !matches!(self.ask.try_send(()), Err(TrySendError::Full(())))
+    /// Asks for a sample; [`Sampler::ready`] becomes readable when there is one. Returns the number of the question:
+    /// that of the last one, where it still waits to be answered.
+    pub fn ask(&mut self) -> u64 {
+        match self.ask.try_send(self.asked + 1) {
+            // A question that the thread hasn't taken yet will be answered by what the driver says after now.
+            Err(TrySendError::Full(_)) => {}
+            _ => self.asked += 1,
+        }
+        self.asked
     }
 
     /// Readable when a sample has come in.
@@ -46,16 +62,16 @@ impl Sampler {
     }
 
     /// The newest sample; takes note that it was seen.
-    pub fn take(&self) -> Vec<DeviceSample> {
+    pub fn take(&self) -> Sample {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.ready, &mut count);
         self.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn work(nvml: &Nvml, count: usize, asked: &Receiver<()>, latest: &Mutex<Vec<DeviceSample>>, ready: &OwnedFd) {
-    while asked.recv().is_ok() {
-        let sample = nvml.sample(count);
+fn work(nvml: &Nvml, count: usize, asked: &Receiver<u64>, latest: &Mutex<Sample>, ready: &OwnedFd) {
+    while let Ok(answers) = asked.recv() {
+        let sample = Sample { devices: nvml.sample(count), answers };
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = sample;
         let _ = rustix::io::write(ready, &1u64.to_ne_bytes());
     }

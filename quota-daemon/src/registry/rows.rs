@@ -10,6 +10,22 @@ use quota_wire::message::{DeviceRow, ProcessRow};
 pub trait Usage {
     /// What the process in `slot` has charged on a device.
     fn charged(&self, tenant: TenantId, slot: u32, device: usize) -> Bytes;
+
+    /// What of that was measured, not asked for.
+    fn overhead(&self, tenant: TenantId, slot: u32, device: usize) -> Bytes;
+}
+
+/// Which process is a member, by all its names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemberName {
+    /// Where it said hello.
+    pub connection: ConnectionId,
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// Its slot in the ledger.
+    pub slot: u32,
+    /// Its pid.
+    pub pid: u32,
 }
 
 /// The state of a process that nobody manages.
@@ -90,7 +106,10 @@ impl Registry {
         };
         let before = rows.len();
         let mut push = |index: usize, charged: Bytes, driver: Option<Bytes>| {
-            rows.push(self.member_row(tenant, member, index, charged, driver));
+            // What the driver holds beyond the charges is overhead that is about to be booked.
+            let beyond = driver.unwrap_or_default().0.saturating_sub(charged.0);
+            let overhead = Bytes(usage.overhead(id, member.slot, index).0.min(charged.0) + beyond);
+            rows.push(self.member_row(tenant, member, index, charged, overhead));
         };
         for index in 0..self.devices.len() {
             let charged = Bytes(usage.charged(id, member.slot, index).0.min(self.devices[index].total.0));
@@ -102,7 +121,7 @@ impl Registry {
         if rows.len() == before
             && let Some(first) = member.sees.first()
         {
-            rows.push(self.member_row(tenant, member, *first, Bytes(0), None));
+            rows.push(self.member_row(tenant, member, *first, Bytes(0), Bytes(0)));
         }
     }
 
@@ -112,7 +131,7 @@ impl Registry {
         member: &Member,
         index: usize,
         charged: Bytes,
-        driver: Option<Bytes>,
+        overhead: Bytes,
     ) -> ProcessRow {
         let quota = tenant.effective(index).unwrap_or_default();
         let by_hello = matches!(tenant.origin, Origin::Hello { .. });
@@ -127,7 +146,7 @@ impl Registry {
             uuid: self.devices[index].uuid_text.clone(),
             memory_used_bytes: charged.0,
             memory_quota_bytes: quota.memory_cap.map(|cap| cap.0),
-            memory_overhead_bytes: driver.unwrap_or_default().0.saturating_sub(charged.0),
+            memory_overhead_bytes: overhead.0,
             compute_used_percent: None,
             compute_cap_percent: percent(quota.compute_cap),
             compute_guarantee_percent: percent(quota.guarantee),
@@ -153,6 +172,39 @@ impl Registry {
             started,
             ..ProcessRow::default()
         }
+    }
+
+    /// All members.
+    pub fn members(&self) -> impl Iterator<Item = MemberName> + '_ {
+        self.tenants.iter().flat_map(|(tenant, it)| {
+            it.members.iter().map(|(connection, member)| MemberName {
+                connection: *connection,
+                tenant: *tenant,
+                slot: member.slot,
+                pid: member.peer.pid,
+            })
+        })
+    }
+
+    /// What the driver says a member holds on a device; none where it doesn't say.
+    ///
+    /// The driver counts by process. Of one that is a member several times, this one's part is what the other
+    /// memberships are not charged.
+    pub fn held_on(
+        &self,
+        member: &MemberName,
+        device: usize,
+        usage: &dyn Usage,
+        sample: &[DeviceSample],
+    ) -> Option<Bytes> {
+        let seen = sample.get(device).filter(|seen| seen.used.is_some())?;
+        let held = match seen.processes.iter().find(|(pid, _)| *pid == member.pid) {
+            Some((_, bytes)) => (*bytes)?,
+            None => Bytes(0),
+        };
+        let others = self.memberships(member.pid).into_iter().filter(|other| other.0 != member.connection);
+        let elsewhere = others.map(|(_, tenant, slot)| usage.charged(tenant, slot, device).0).sum::<u64>();
+        Some(Bytes(held.0.saturating_sub(elsewhere)))
     }
 
     /// The pid of the member that was made on a connection.

@@ -20,6 +20,10 @@ impl Usage for Vec<(u32, u64)> {
     fn charged(&self, _tenant: TenantId, slot: u32, _device: usize) -> Bytes {
         Bytes(self.iter().filter(|(at, _)| *at == slot).map(|(_, bytes)| bytes).sum())
     }
+
+    fn overhead(&self, _tenant: TenantId, _slot: u32, _device: usize) -> Bytes {
+        Bytes(0)
+    }
 }
 
 fn uuid(index: usize) -> String {

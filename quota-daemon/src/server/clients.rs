@@ -142,6 +142,7 @@ impl Server {
         let Some(client) = self.clients.remove(&id) else { return };
         let _ = epoll::delete(&self.epoll, &client.connection);
         self.lists.retain(|(waiting, _, _)| *waiting != id);
+        self.measures.retain(|measure| measure.connection != id);
         let mut actions = Vec::new();
         self.registry.closed(id, &mut actions);
         // Who has no ledger any more holds nothing that we could count: it has called exec, or is dying.

@@ -22,6 +22,16 @@ pub(super) enum List {
     Devices,
 }
 
+/// A member that waits to hear what it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Measure {
+    pub(super) connection: ConnectionId,
+    sequence: u64,
+    /// The number of the sample's question.
+    asked: u64,
+    pub(super) deadline: Instant,
+}
+
 impl Server {
     pub(super) fn answer(&mut self, id: ConnectionId, request: Request) {
         let mut actions = Vec::new();
@@ -33,6 +43,7 @@ impl Server {
                     self.registry.admit(id, &peer, &admit, now_ms, &mut actions);
                 }
             }
+            Request::Measure { sequence } => return self.measure(id, sequence),
             Request::Processes => return self.list(id, List::Processes),
             Request::Devices => return self.list(id, List::Devices),
             Request::About => return self.send(id, Reply::About(self.about())),
@@ -137,6 +148,40 @@ impl Server {
             pid: std::process::id(),
             simulated: self.configuration.simulated.clone(),
             tenants: self.registry.active_tenants() as u32,
+        }
+    }
+
+    /// Asks the driver what a member holds. A question replaces the one before.
+    fn measure(&mut self, connection: ConnectionId, sequence: u64) {
+        if !self.registry.is_member(connection) {
+            let reason = "only a member can be measured".to_owned();
+            return self.send(connection, Reply::Refused { reason });
+        }
+        let asked = self.sampler.ask();
+        self.measures.retain(|measure| measure.connection != connection);
+        let deadline = Instant::now() + SAMPLE_WAIT_MAX;
+        self.measures.push(Measure { connection, sequence, asked, deadline });
+    }
+
+    /// Answers those whose question came before the sample with this number.
+    pub(super) fn answer_measures(&mut self, answers: u64) {
+        let (due, left): (Vec<_>, Vec<_>) = self.measures.drain(..).partition(|measure| measure.asked <= answers);
+        self.measures = left;
+        for measure in due {
+            let member = self.registry.members().find(|member| member.connection == measure.connection);
+            let held = |member| self.pages.held_by_place(&member, &self.registry, &self.sample);
+            let held_bytes = member.map(held).unwrap_or_default();
+            self.send(measure.connection, Reply::Measured { sequence: measure.sequence, held_bytes });
+        }
+    }
+
+    /// A driver that doesn't answer in time is not waited for.
+    pub(super) fn drop_late_measures(&mut self, now: Instant) {
+        let (late, left): (Vec<_>, Vec<_>) = self.measures.drain(..).partition(|measure| measure.deadline <= now);
+        self.measures = left;
+        for measure in late {
+            let held_bytes = Vec::new();
+            self.send(measure.connection, Reply::Measured { sequence: measure.sequence, held_bytes });
         }
     }
 

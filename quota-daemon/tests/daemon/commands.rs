@@ -1,6 +1,6 @@
 //! `gpuquota` with a daemon: found, started, joined; the job's memory, signals and end.
 
-use crate::node::{GIB, Node, PATIENCE, ask, eventually, signal, text};
+use crate::node::{CONTEXT, GIB, Node, PATIENCE, ask, eventually, signal, text};
 use quota_wire::message::{Reply, Request};
 use quota_wire::socket::Connection;
 use serde_json::Value;
@@ -46,7 +46,7 @@ fn a_run_starts_a_daemon_once_however_many_start_together() {
         serde_json::from_slice(&node.gpuquota(&["ps", "-o", "json"]).output().expect("it runs").stdout).expect("JSON");
     assert_eq!(
         (rows.len(), rows[0]["tenant"].as_str(), rows[0]["memory_used_bytes"].as_u64()),
-        (1, Some("seen"), Some(GIB))
+        (1, Some("seen"), Some(GIB + CONTEXT))
     );
     job.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
     assert!(job.wait().expect("it ends").success());
@@ -58,7 +58,7 @@ fn a_run_starts_a_daemon_once_however_many_start_together() {
 fn memory_is_back_at_once_when_its_holder_is_killed() {
     let node = Node::start("l4-24gb", &[]);
     let (mut run, seen) = demo_job(&node, &["--memory", "2GiB", "--simulate", "l4-24gb"]);
-    assert_eq!(node.devices()[0].memory_charged_bytes, GIB);
+    assert_eq!(node.devices()[0].memory_charged_bytes, GIB + CONTEXT);
     let pid = u32::try_from(seen["pid"].as_u64().expect("a number")).expect("a pid");
     signal(pid, rustix::process::Signal::KILL);
     let begun = Instant::now();
@@ -81,7 +81,7 @@ fn what_a_process_held_before_exec_is_given_back() {
     if Command::new("python3").arg("-c").arg("import ctypes").status().is_ok_and(|status| status.success()) {
         let mut run = node.gpuquota(&["run", "--memory", "2GiB", "--tenant", "t", "--simulate", "l4-24gb", "--"]);
         let mut run = run.args(["python3", "-c", script]).stdin(Stdio::piped()).spawn().expect("it starts");
-        eventually("the job holds memory", || node.devices()[0].memory_charged_bytes == GIB);
+        eventually("the job holds memory", || node.devices()[0].memory_charged_bytes == GIB + CONTEXT);
         drop(run.stdin.take());
         eventually("it is back, though the process lives", || node.devices()[0].memory_charged_bytes == 0);
         assert!(node.processes().is_empty());

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) const GIB: u64 = 1 << 30;
+/// What a context costs on a simulated machine.
+pub(crate) const CONTEXT: u64 = 300 << 20;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A folder with a machine of its own, and what runs over it.

@@ -78,7 +78,7 @@ fn pitched(next: Next<'_>, width: u64, height: u64, made: impl Fn() -> (CUdevice
 pub(crate) fn cuMemAllocManaged(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize, _flags: u32) -> Answer {
     let (1.., Some(context)) = (bytesize, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
-    let pending = live::reserve_whole(account, context, round_up(bytesize as u64, DEVICE_PAGE).unwrap_or(u64::MAX))?;
+    let pending = live::reserve_soft(account, context, round_up(bytesize as u64, DEVICE_PAGE).unwrap_or(u64::MAX))?;
     next.call()?;
     pending.enter(dptr.get() as usize);
     Ok(())

@@ -1,13 +1,95 @@
-//! The end of a context gives back its pointers and arrays (not pools, not physical handles).
+//! Contexts cost memory, which is measured; their end gives it back, with their pointers and arrays (not pools, not
+//! physical handles).
 #![allow(non_snake_case)]
 
-use super::Answer;
+use super::{Answer, Undone};
+use crate::args::{Out, Raw};
 use crate::entry::Next;
-use crate::{calls, live};
-use driver_api::{CUcontext, CUdevice};
+use crate::{account, calls, live, overhead, pools};
+use core::ffi::c_void;
+use driver_api::{
+    CUcontext, CUctxCreateParams, CUdevResourceDesc, CUdevice, CUexecAffinityParam, CUgreenCtx, VdpGetProcAddress,
+};
 
 pub(crate) fn cuInit(next: Next<'_>, _flags: u32) -> Answer {
     next.call()
+}
+
+pub(crate) fn cuCtxCreate(next: Next<'_>, pctx: Out<CUcontext>, _flags: u32, dev: CUdevice) -> Answer {
+    create(next, pctx, dev)
+}
+
+pub(crate) fn cuCtxCreate_v2(next: Next<'_>, pctx: Out<CUcontext>, _flags: u32, dev: CUdevice) -> Answer {
+    create(next, pctx, dev)
+}
+
+pub(crate) fn cuCtxCreate_v3(
+    next: Next<'_>,
+    pctx: Out<CUcontext>,
+    _paramsArray: Raw<CUexecAffinityParam>,
+    _numParams: i32,
+    _flags: u32,
+    dev: CUdevice,
+) -> Answer {
+    create(next, pctx, dev)
+}
+
+pub(crate) fn cuCtxCreate_v4(
+    next: Next<'_>,
+    pctx: Out<CUcontext>,
+    _ctxCreateParams: Raw<CUctxCreateParams>,
+    _flags: u32,
+    dev: CUdevice,
+) -> Answer {
+    create(next, pctx, dev)
+}
+
+pub(crate) fn cuGLCtxCreate(next: Next<'_>, pCtx: Out<CUcontext>, _Flags: u32, device: CUdevice) -> Answer {
+    create(next, pCtx, device)
+}
+
+pub(crate) fn cuGLCtxCreate_v2(next: Next<'_>, pCtx: Out<CUcontext>, _Flags: u32, device: CUdevice) -> Answer {
+    create(next, pCtx, device)
+}
+
+pub(crate) fn cuVDPAUCtxCreate(
+    next: Next<'_>,
+    pCtx: Out<CUcontext>,
+    _flags: u32,
+    device: CUdevice,
+    _vdpDevice: u32,
+    _vdpGetProcAddress: Raw<VdpGetProcAddress>,
+) -> Answer {
+    create(next, pCtx, device)
+}
+
+pub(crate) fn cuVDPAUCtxCreate_v2(
+    next: Next<'_>,
+    pCtx: Out<CUcontext>,
+    _flags: u32,
+    device: CUdevice,
+    _vdpDevice: u32,
+    _vdpGetProcAddress: Raw<VdpGetProcAddress>,
+) -> Answer {
+    create(next, pCtx, device)
+}
+
+fn create(next: Next<'_>, context: Out<CUcontext>, device: CUdevice) -> Answer {
+    made(next, context, device, |context| calls::destroy_context(context as usize))
+}
+
+/// Makes what costs a context; `undo` unmakes what the driver has put into `out`, which is then as it was.
+fn made(next: Next<'_>, out: Out<*mut c_void>, device: CUdevice, undo: impl FnOnce(*mut c_void) -> Undone) -> Answer {
+    // Where nothing can be charged, nothing can be allocated; but a program may see that for itself.
+    let Ok(Some(account)) = account::of_device(device) else { return next.call() };
+    let measured = overhead::before_context(account)?;
+    let before = out.get();
+    next.call()?;
+    measured.settle().inspect_err(|_| {
+        let _ = undo(out.get());
+        out.set(before);
+        overhead::settle(account);
+    })
 }
 
 pub(crate) fn cuCtxDestroy_v2(next: Next<'_>, ctx: CUcontext) -> Answer {
@@ -19,22 +101,38 @@ pub(crate) fn cuCtxDestroy(next: Next<'_>, ctx: CUcontext) -> Answer {
 }
 
 fn destroy(next: Next<'_>, context: CUcontext) -> Answer {
+    let device = calls::device_of_context(context as usize);
     next.call()?;
-    live::context_is_gone(context as usize);
+    gone(device, || live::context_is_gone(context as usize));
     Ok(())
+}
+
+/// After the end of a context on `device`: `credit`s what the books say was in it, then looks what else is gone.
+fn gone(device: Option<CUdevice>, credit: impl FnOnce()) {
+    credit();
+    pools::resample_all();
+    if let Some(Ok(Some(account))) = device.map(account::of_device) {
+        overhead::settle(account);
+    }
 }
 
 /// Destroys the context when its last attachment goes; the driver then no longer knows it.
 pub(crate) fn cuCtxDetach(next: Next<'_>, ctx: CUcontext) -> Answer {
+    let device = calls::device_of_context(ctx as usize);
     next.call()?;
     if calls::device_of_context(ctx as usize).is_none() {
-        live::context_is_gone(ctx as usize);
+        gone(device, || live::context_is_gone(ctx as usize));
     }
     Ok(())
 }
 
-pub(crate) fn cuDevicePrimaryCtxRetain(next: Next<'_>, pctx: crate::args::Out<CUcontext>, dev: CUdevice) -> Answer {
-    next.call()?;
+/// The first to retain the primary context makes it.
+pub(crate) fn cuDevicePrimaryCtxRetain(next: Next<'_>, pctx: Out<CUcontext>, dev: CUdevice) -> Answer {
+    if calls::primary_is_active(dev) {
+        next.call()?;
+    } else {
+        made(next, pctx, dev, |_| calls::release_primary(dev))?;
+    }
     live::primary_is(dev, pctx.get() as usize);
     Ok(())
 }
@@ -51,19 +149,41 @@ pub(crate) fn cuDevicePrimaryCtxRelease(next: Next<'_>, dev: CUdevice) -> Answer
 fn release_primary(next: Next<'_>, device: CUdevice) -> Answer {
     next.call()?;
     if !calls::primary_is_active(device) {
-        live::primary_is_gone(device);
+        gone(Some(device), || live::primary_is_gone(device));
     }
     Ok(())
 }
 
 pub(crate) fn cuDevicePrimaryCtxReset_v2(next: Next<'_>, dev: CUdevice) -> Answer {
-    next.call()?;
-    live::primary_is_gone(dev);
-    Ok(())
+    reset_primary(next, dev)
 }
 
 pub(crate) fn cuDevicePrimaryCtxReset(next: Next<'_>, dev: CUdevice) -> Answer {
+    reset_primary(next, dev)
+}
+
+fn reset_primary(next: Next<'_>, device: CUdevice) -> Answer {
     next.call()?;
-    live::primary_is_gone(dev);
+    gone(Some(device), || live::primary_is_gone(device));
+    Ok(())
+}
+
+/// A green context retains the primary one, and makes it where it isn't there.
+pub(crate) fn cuGreenCtxCreate(
+    next: Next<'_>,
+    phCtx: Out<CUgreenCtx>,
+    _desc: CUdevResourceDesc,
+    dev: CUdevice,
+    _flags: u32,
+) -> Answer {
+    made(next, phCtx, dev, |green| calls::destroy_green_context(green as usize))
+}
+
+pub(crate) fn cuGreenCtxDestroy(next: Next<'_>, _hCtx: CUgreenCtx) -> Answer {
+    next.call()?;
+    // The device isn't known any more, nor whether the primary context went with it.
+    live::primaries_are(calls::primary_is_active);
+    pools::resample_all();
+    overhead::settle_all();
     Ok(())
 }

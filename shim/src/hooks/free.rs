@@ -4,7 +4,7 @@
 
 use super::Answer;
 use crate::entry::Next;
-use crate::{live, pools};
+use crate::{live, overhead, pools};
 use driver_api::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 
 pub(crate) fn cuMemFree_v2(next: Next<'_>, dptr: CUdeviceptr) -> Answer {
@@ -27,6 +27,7 @@ fn free(next: Next<'_>, pointer: CUdeviceptr) -> Answer {
         // Perhaps a pool's: what the pool lets go shows now or at a later synchronisation.
         pools::mark_stale();
         pools::resample_if_stale();
+        overhead::settle_lingering();
         return Ok(());
     };
     match next.call() {

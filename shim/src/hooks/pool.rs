@@ -4,8 +4,9 @@
 use super::Answer;
 use crate::account::{self, Account};
 use crate::args::{In, Out};
+use crate::calls;
 use crate::entry::{Lane, Next};
-use crate::{calls, pools};
+use crate::pools::{self, Source};
 use core::ffi::c_void;
 use driver_api::{CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream};
 
@@ -46,9 +47,9 @@ fn allocate(
     if calls::is_capturing(stream, per_thread) {
         return next.call();
     }
-    let held = pools::reserve(account, pool, bytes as u64)?;
+    let held = pools::reserve(account, Source::Pool(pool), bytes as u64)?;
     next.call()?;
-    pools::settle(pool, held).inspect_err(|_| {
+    pools::settle(Source::Pool(pool), held).inspect_err(|_| {
         let _ = calls::free_async(dptr.get(), stream, per_thread);
         let _ = calls::trim_pool(pool);
         pools::resample_all();
@@ -58,7 +59,7 @@ fn allocate(
 pub(crate) fn cuMemPoolCreate(next: Next<'_>, pool: Out<CUmemoryPool>, poolProps: In<CUmemPoolProps>) -> Answer {
     next.call()?;
     let location = poolProps.get().location;
-    pools::remember(pool.get() as usize, charged_device(location));
+    pools::remember(Source::Pool(pool.get() as usize), charged_device(location));
     Ok(())
 }
 
@@ -96,6 +97,6 @@ pub(crate) fn cuMemPoolImportFromShareableHandle(
     _flags: u64,
 ) -> Answer {
     next.call()?;
-    pools::remember(pool_out.get() as usize, None);
+    pools::remember(Source::Pool(pool_out.get() as usize), None);
     Ok(())
 }

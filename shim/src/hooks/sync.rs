@@ -3,12 +3,14 @@
 
 use super::Answer;
 use crate::entry::Next;
-use crate::pools;
+use crate::{overhead, pools};
 use driver_api::{CUcontext, CUevent, CUstream};
 
 fn settled(next: Next<'_>) -> Answer {
     next.call()?;
     pools::resample_if_stale();
+    overhead::settle_if_stale();
+    overhead::settle_lingering();
     Ok(())
 }
 

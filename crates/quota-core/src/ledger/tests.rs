@@ -12,13 +12,22 @@ fn fresh() -> Arc<Ledger> {
         pid: AtomicU32::new(0),
         _reserved: AtomicU32::new(0),
         words: [const { AtomicU64::new(0) }; DEVICES_MAX],
+        overhead: [const { AtomicU32::new(0) }; DEVICES_MAX],
+        soft: [const { AtomicU32::new(0) }; DEVICES_MAX],
+        parked: [const { AtomicU32::new(0) }; DEVICES_MAX],
     };
     let ledger = Arc::new(Ledger {
         magic: AtomicU64::new(0),
         version: AtomicU32::new(0),
         high: AtomicU32::new(0),
         _reserved: [0; 6],
-        devices: [const { DeviceName { halves: [AtomicU64::new(0), AtomicU64::new(0)] } }; DEVICES_MAX],
+        devices: [const {
+            DeviceName {
+                halves: [AtomicU64::new(0), AtomicU64::new(0)],
+                context: AtomicU32::new(0),
+                _reserved: AtomicU32::new(0),
+            }
+        }; DEVICES_MAX],
         slots: core::array::from_fn(|_| slot()),
     });
     ledger.initialise(&Locked::assume()).expect("zero bytes are a ledger");
@@ -175,5 +184,39 @@ fn many_processes_never_exceed_the_cap_together() {
         }
         assert_eq!(ledger.used(device), Bytes(0));
         assert!(try_charge(&ledger, SlotId(0), device, CAP, CAP).is_ok());
+    });
+}
+
+#[test]
+fn what_the_driver_holds_beyond_the_charges_is_overhead() {
+    let (used, overhead, soft) = (units(700 * MIB), units(300 * MIB), units(100 * MIB));
+    let held = |bytes: u64| correction(used, overhead, soft, Bytes(bytes));
+    assert_eq!(held(700 * MIB), Correction::None);
+    assert_eq!(held(701 * MIB), Correction::Raise(units(MIB)));
+    assert_eq!(held(600 * MIB), Correction::None, "managed memory may be anywhere");
+    assert_eq!(held(599 * MIB), Correction::Lower(units(MIB)));
+    assert_eq!(held(0), Correction::Lower(overhead), "what was asked for stays charged");
+    assert_eq!(correction(used, Units::ZERO, soft, Bytes(0)), Correction::None);
+}
+
+#[test]
+fn parts_go_with_their_process_and_a_parked_one_holds_nothing() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        let slot = SlotId(3);
+        ledger.occupy(slot, 1);
+        try_charge(&ledger, slot, device, 100 * MIB, u64::MAX).expect("no cap");
+        ledger.add_overhead(slot, device, units(40 * MIB));
+        ledger.add_soft(slot, device, units(8 * MIB));
+        assert_eq!(ledger.take_overhead(slot, device, units(50 * MIB)), units(40 * MIB), "no more than there is");
+        ledger.park(slot, device);
+        ledger.park(slot, device);
+        assert_eq!((ledger.used(device), ledger.parked(slot, device)), (Bytes(0), units(100 * MIB)));
+        ledger.unpark(slot, device);
+        ledger.add_overhead(slot, device, units(MIB));
+        ledger.vacate(slot);
+        let parts = (ledger.overhead(slot, device), ledger.soft(slot, device), ledger.parked(slot, device));
+        assert_eq!(parts, (Units::ZERO, Units::ZERO, Units::ZERO));
     });
 }

@@ -147,6 +147,10 @@ impl Usage for Nothing {
     fn charged(&self, _tenant: TenantId, _slot: u32, _device: usize) -> Bytes {
         Bytes(0)
     }
+
+    fn overhead(&self, _tenant: TenantId, _slot: u32, _device: usize) -> Bytes {
+        Bytes(0)
+    }
 }
 
 fn without_daemon() -> Result<Vec<DeviceRow>, Failure> {

@@ -1,0 +1,72 @@
+//! A checkpoint takes all device memory of a process, perhaps another one's, to the host; a restore brings it back.
+//! The books of the tenant's processes follow; of other processes the daemon's are the only books.
+#![allow(non_snake_case)]
+
+use super::{Answer, Refusal};
+use crate::account::{self, Account};
+use crate::args::Raw;
+use crate::entry::Next;
+use driver_api::{CUcheckpointCheckpointArgs, CUcheckpointRestoreArgs};
+use quota_core::ledger::{SlotId, Units};
+
+pub(crate) fn cuCheckpointProcessCheckpoint(
+    next: Next<'_>,
+    pid: i32,
+    _args: Raw<CUcheckpointCheckpointArgs>,
+) -> Answer {
+    next.call()?;
+    for (account, slot) in places_of(pid) {
+        account.member().ledger.park(slot, account.place());
+    }
+    Ok(())
+}
+
+pub(crate) fn cuCheckpointProcessRestore(next: Next<'_>, pid: i32, _args: Raw<CUcheckpointRestoreArgs>) -> Answer {
+    let mut back = Returning(Vec::new());
+    for (account, slot) in places_of(pid) {
+        let units = account.member().ledger.parked(slot, account.place());
+        if units != Units::ZERO {
+            account.charge_slot(slot, units)?;
+            back.0.push((account, slot, units));
+        }
+    }
+    next.call()?;
+    back.keep();
+    Ok(())
+}
+
+/// Charges for another process; given back when dropped.
+struct Returning(Vec<(Account, SlotId, Units)>);
+
+impl Returning {
+    fn keep(mut self) {
+        for (account, slot, _) in self.0.drain(..) {
+            account.member().ledger.unpark(slot, account.place());
+        }
+    }
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        for (account, slot, units) in &self.0 {
+            account.member().ledger.give_back(*slot, account.place(), *units);
+        }
+    }
+}
+
+/// The slots of process `pid` of the tenant, on every device.
+fn places_of(pid: i32) -> Vec<(Account, SlotId)> {
+    let Ok(pid) = u32::try_from(pid) else { return Vec::new() };
+    let of = |account: Account| {
+        let ledger = &account.member().ledger;
+        ledger.slots().filter(move |slot| ledger.pid(*slot) == pid).map(move |slot| (account, slot))
+    };
+    account::all().into_iter().filter(|_| pid != 0).flat_map(of).collect()
+}
+
+impl Account {
+    /// Charges for the process of another slot, which can't run meanwhile.
+    fn charge_slot(&self, slot: SlotId, units: Units) -> Result<(), Refusal> {
+        if self.grow_in(slot, units)? { Ok(()) } else { Err(self.deny(units.bytes())) }
+    }
+}

@@ -1,0 +1,88 @@
+//! What the driver says this process holds on a device: the daemon's answer, which asks NVML for our pid on the
+//! host; else NVML's own, in this process.
+//!
+//! NVML knows processes by the pids of the host. In a pid namespace of its own a process doesn't find itself in
+//! the list; then only the change of the whole device's use across one call is left, in which neighbours take part.
+
+use crate::account::Account;
+use crate::calls;
+use crate::process::process;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use quota_core::Bytes;
+use quota_core::ledger::Units;
+use quota_wire::message::{Reply, Request};
+use quota_wire::socket::Connection;
+use std::time::{Duration, Instant};
+
+/// Longest wait for the daemon's answer. A sample of all devices takes milliseconds.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// What this process has learnt about being measured.
+#[derive(Default)]
+pub(crate) struct Meter {
+    /// NVML's list has had our pid in it.
+    is_listed: AtomicBool,
+    /// Number of the last question to the daemon.
+    questions: AtomicU64,
+}
+
+/// A device as it was before a call, for where that is all there is to compare with.
+#[derive(Clone, Copy)]
+pub(crate) struct Before {
+    device_used: u64,
+    own: Units,
+}
+
+/// To be taken before a call that is measured; `None` where it won't be needed.
+pub(crate) fn before(account: &Account) -> Option<Before> {
+    if account.connection().is_some() || process().meter.is_listed.load(Ordering::Relaxed) {
+        return None;
+    }
+    let device_used = calls::with_nvml(|| {
+        let device = calls::nvml_device_with(&account.uuid()).ok()?;
+        calls::nvml_used_bytes(device).ok()
+    })?;
+    Some(Before { device_used, own: account.own_used() })
+}
+
+/// What this process holds now, as far as anybody says.
+pub(crate) fn held(account: &Account, before: Option<Before>) -> Option<Bytes> {
+    if let Some(connection) = account.connection()
+        && let Some(held) = ask(connection, account.place_index())
+    {
+        return held;
+    }
+    calls::with_nvml(|| {
+        let meter = &process().meter;
+        let device = calls::nvml_device_with(&account.uuid()).ok()?;
+        let processes = calls::nvml_processes(device).ok()?;
+        match processes.iter().find(|(pid, _)| *pid == std::process::id()) {
+            Some((_, held)) => {
+                meter.is_listed.store(true, Ordering::Relaxed);
+                held.map(Bytes)
+            }
+            // The list is of our namespace, and we are not in it.
+            None if meter.is_listed.load(Ordering::Relaxed) => Some(Bytes(0)),
+            None => {
+                let before = before?;
+                let grown = calls::nvml_used_bytes(device).ok()?.saturating_sub(before.device_used);
+                Some(Bytes(before.own.bytes().0 + grown))
+            }
+        }
+    })
+}
+
+/// Asks the daemon; the outer `None` when it doesn't answer, the inner one when the driver doesn't.
+fn ask(connection: &Connection, place: usize) -> Option<Option<Bytes>> {
+    let sequence = process().meter.questions.fetch_add(1, Ordering::Relaxed) + 1;
+    connection.send(&Request::Measure { sequence }, &[]).ok()?;
+    let deadline = Instant::now() + ANSWER_WAIT_MAX;
+    loop {
+        // Anything else is the late answer to an earlier question.
+        if let (Reply::Measured { sequence: answered, held_bytes }, _) = connection.receive_until(deadline).ok()?
+            && answered == sequence
+        {
+            return Some(held_bytes.get(place).copied().flatten().map(Bytes));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Memory that no call asks for by size: contexts, code, heaps, what driver objects take. It is measured.
+//!
+//! What the driver says the process holds beyond what the calls were charged is its *overhead*, charged like
+//! everything else and shown apart. A call that is known to take such memory is measured right after; what
+//! comes unseen (code loaded at the first launch, local memory that grows) is booked at the next measurement,
+//! or by the daemon. A measurement beside other threads may miss what they are about to take, never add to it.
+
+use crate::account::{self, Account, Held};
+use crate::hooks::{Answer, Refusal};
+use crate::meter::{self, Before};
+use crate::pools;
+use crate::process::process;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use parking_lot::Mutex;
+use quota_core::ledger::{Correction, Units};
+use std::time::Duration;
+
+/// Pause between two measurements that no call demands.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Pause between two measurements that a refusal demands: a program at its quota may be refused very often.
+const PAUSE_UNDER_PRESSURE: Duration = Duration::from_millis(100);
+/// Longest wait for another thread's measurement.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// What this process knows about its own overhead.
+#[derive(Default)]
+pub(crate) struct Overhead {
+    /// One measurement at a time, so that no two book the same memory.
+    turn: Mutex<()>,
+    /// Something happened that may have changed it.
+    is_stale: AtomicBool,
+    /// When it was last measured without need, in milliseconds of the monotonic clock.
+    measured_at_ms: AtomicU64,
+    /// Bytes that are held only because others may still hold them: they can go at any moment.
+    lingering: AtomicU64,
+}
+
+/// A call whose memory the driver alone knows.
+pub(crate) struct Measured {
+    account: Account,
+    expected: Held,
+    before: Option<Before>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Context,
+    Other,
+}
+
+/// Before a context is made. What contexts cost here is reserved, once that is known.
+///
+/// A tenant that holds nothing on the device yet may have one context however small its quota: without one a
+/// program can't even ask how much it may use.
+pub(crate) fn before_context(account: Account) -> Result<Measured, Refusal> {
+    let cost = account.context_cost();
+    let before = meter::before(&account);
+    let expected = if account.is_unused() { account.force(cost) } else { account.reserve(cost.bytes().0)? };
+    Ok(Measured { account, expected, before, kind: Kind::Context })
+}
+
+/// Before another call that takes memory; `bytes` is what it is expected to take.
+pub(crate) fn before_call(account: Account, bytes: u64) -> Result<Measured, Refusal> {
+    let before = meter::before(&account);
+    Ok(Measured { account, expected: account.reserve(bytes)?, before, kind: Kind::Other })
+}
+
+impl Measured {
+    /// After the driver has done it: charges what it took.
+    ///
+    /// # Errors
+    /// When that doesn't fit. The caller undoes the call, and says so with [`settle`].
+    pub(crate) fn settle(self) -> Answer {
+        let Self { account, expected, before, kind } = self;
+        let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return keep(account, expected) };
+        pools::resample_if_stale();
+        let Some(held) = meter::held(&account, before) else { return keep(account, expected) };
+        let (account, reserved) = expected.into_parts();
+        let used = account.own_used().less(reserved);
+        let correction = quota_core::ledger::correction(used, account.overhead(), account.soft(), held);
+        let Correction::Raise(more) = correction else {
+            account.give_back(reserved);
+            apply(account, correction);
+            return Ok(());
+        };
+        if kind == Kind::Context {
+            account.learn_context_cost(more);
+        }
+        account.give_back(reserved.less(more));
+        let missing = more.less(reserved);
+        let first = kind == Kind::Context && account.is_unused_but(reserved);
+        if first {
+            let _charge = account.force(missing).commit();
+        } else if let Err(refusal) = account.reserve_beyond(missing) {
+            account.give_back(reserved.less(reserved.less(more)));
+            return Err(refusal);
+        }
+        account.add_overhead(more);
+        Ok(())
+    }
+}
+
+/// Where nobody measures, what was expected stands.
+fn keep(account: Account, expected: Held) -> Answer {
+    account.add_overhead(expected.commit().units);
+    Ok(())
+}
+
+/// Books what is held now, fit or not: it is held already. False when nobody says.
+pub(crate) fn settle(account: Account) -> bool {
+    let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return false };
+    pools::resample_if_stale();
+    let Some(held) = meter::held(&account, None) else { return false };
+    apply(account, account.correction(held));
+    true
+}
+
+fn apply(account: Account, correction: Correction) {
+    match correction {
+        Correction::None => {}
+        Correction::Raise(more) => {
+            let _charge = account.force(more).commit();
+            account.add_overhead(more);
+        }
+        Correction::Lower(less) => {
+            let gone = account.take_overhead(less);
+            account.give_back(gone);
+            let lingering = &process().overhead.lingering;
+            let less = |now: u64| Some(now.saturating_sub(gone.bytes().0));
+            let _ = lingering.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+}
+
+/// What was charged for itself may live on in others' hands: it is overhead now, as long as the driver holds it.
+pub(crate) fn linger(account: Account, units: Units) {
+    account.add_overhead(units);
+    process().overhead.lingering.fetch_add(units.bytes().0, Ordering::Relaxed);
+    if !settle(account) {
+        apply(account, Correction::Lower(units));
+    }
+}
+
+/// Where something was freed or is looked at: what lingered may be gone. Costs a load while nothing does.
+pub(crate) fn settle_lingering() {
+    if process().overhead.lingering.load(Ordering::Relaxed) > 0 {
+        settle_all();
+    }
+}
+
+/// The same on every device where this process has something charged.
+pub(crate) fn settle_all() {
+    for account in account::all_with_memory() {
+        settle(account);
+    }
+}
+
+/// Something happened that may have taken or freed memory which no call tells.
+pub(crate) fn mark_stale() {
+    process().overhead.is_stale.store(true, Ordering::Relaxed);
+}
+
+/// At a synchronisation: measures if something happened since the last time.
+pub(crate) fn settle_if_stale() {
+    let overhead = &process().overhead;
+    if overhead.is_stale.load(Ordering::Relaxed) && is_time(PAUSE) && overhead.is_stale.swap(false, Ordering::Relaxed) {
+        settle_all();
+    }
+}
+
+/// Before a refusal: some of the overhead may be gone.
+pub(crate) fn settle_under_pressure(account: Account) {
+    if account.overhead() > Units::ZERO && is_time(PAUSE_UNDER_PRESSURE) {
+        settle(account);
+    }
+}
+
+fn is_time(pause: Duration) -> bool {
+    let (now_ms, last) = (account::coarse_ms(), &process().overhead.measured_at_ms);
+    let then_ms = last.load(Ordering::Relaxed);
+    let is_time = then_ms == 0 || now_ms.saturating_sub(then_ms) >= pause.as_millis() as u64;
+    is_time && last.compare_exchange(then_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
