@@ -17,8 +17,15 @@ fn main() {
     println!("cargo::rerun-if-changed=compat/glibc.c");
     println!("cargo::rerun-if-changed=build.rs");
     compatibility();
-    let hooks = find_hooks(Path::new("src/hooks"));
+    let mut hooks = find_hooks(Path::new("src/hooks"));
     check_census(&hooks);
+    // For `tests/mutate`, which shows that the tests notice each hook that is missing.
+    println!("cargo::rerun-if-env-changed=GPUQUOTA_BUILD_WITHOUT");
+    if let Ok(names) = env::var("GPUQUOTA_BUILD_WITHOUT") {
+        for name in names.split(',').filter(|name| !name.is_empty()) {
+            assert!(hooks.remove(name).is_some(), "GPUQUOTA_BUILD_WITHOUT={names}: {name} is not hooked");
+        }
+    }
     let mut out = String::new();
     let mut addresses = String::new();
     for (id, symbol) in SYMBOLS.iter().enumerate() {

@@ -2,6 +2,10 @@
 //!
 //! A test sets a machine up in one line, runs a program in one, and compares the lines it printed.
 
+mod books;
+
+pub use books::Books;
+
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -101,6 +105,16 @@ impl Machine {
     pub fn new(spec: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         Self { folder, spec: spec.to_owned() }
+    }
+
+    /// What its processes are charged and what they hold, by the ledger that [`Machine::job`] names.
+    pub fn books(&self) -> Books {
+        Books::new(&self.spec, &self.folder().join("state"), vec![self.folder().join("ledger.gpuquota")])
+    }
+
+    /// The same by the ledgers of a daemon's tenants, whichever there are when something is asked.
+    pub fn books_of(&self, ledgers: Vec<PathBuf>) -> Books {
+        Books::new(&self.spec, &self.folder().join("state"), ledgers)
     }
 
     /// A folder that the test may use.

@@ -1,0 +1,67 @@
+//! What processes are charged, as the ledger has it, against what they hold, as the simulated machine has it.
+
+use quota_core::ledger::Ledger;
+use quota_wire::memory::{Access, Mapping};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Both sets of books of one machine.
+pub struct Books {
+    machine: fake_machine::Machine,
+    ledgers: Vec<PathBuf>,
+}
+
+impl Books {
+    pub(crate) fn new(spec: &str, state: &Path, ledgers: Vec<PathBuf>) -> Self {
+        let machine = fake_machine::Machine::open(spec, state).expect("the machine of the test");
+        Self { machine, ledgers }
+    }
+
+    /// Bytes that process `pid` is charged on a device, by the machine's order; 0 where it is in no ledger.
+    pub fn charged(&self, pid: u32, device: usize) -> u64 {
+        self.sum(device, |ledger, slot, place| if ledger.pid(slot) == pid { ledger.used_by(slot, place).0 } else { 0 })
+    }
+
+    /// What of that was measured, not asked for.
+    pub fn overhead(&self, pid: u32, device: usize) -> u64 {
+        self.sum(
+            device,
+            |ledger, slot, place| {
+                if ledger.pid(slot) == pid { ledger.overhead(slot, place).bytes().0 } else { 0 }
+            },
+        )
+    }
+
+    /// Bytes that all processes together are charged on a device.
+    pub fn charged_in_all(&self, device: usize) -> u64 {
+        self.sum(device, |ledger, slot, place| ledger.used_by(slot, place).0)
+    }
+
+    /// Bytes that process `pid` holds on a device.
+    pub fn held(&self, pid: u32, device: usize) -> u64 {
+        let processes = self.machine.processes(device);
+        processes.iter().filter(|process| process.host_pid == pid).map(|process| process.bytes).sum()
+    }
+
+    /// Bytes that all processes together hold on a device.
+    pub fn held_in_all(&self, device: usize) -> u64 {
+        self.machine.processes(device).iter().map(|process| process.bytes).sum()
+    }
+
+    fn sum(
+        &self,
+        device: usize,
+        count: impl Fn(&Ledger, quota_core::ledger::SlotId, quota_core::ledger::DeviceId) -> u64,
+    ) -> u64 {
+        let uuid = self.machine.devices()[device].uuid;
+        let mut sum = 0;
+        for path in &self.ledgers {
+            // Opened anew each time: a daemon may have replaced it, and who locks it is not disturbed by reading.
+            let Ok(file) = std::fs::File::open(path) else { continue };
+            let Ok(ledger) = Mapping::<Ledger>::new(file.as_fd(), Access::ReadOnly) else { continue };
+            let Some((place, _)) = ledger.devices().find(|(_, known)| *known == uuid) else { continue };
+            sum += ledger.slots().map(|slot| count(&ledger, slot, place)).sum::<u64>();
+        }
+        sum
+    }
+}
