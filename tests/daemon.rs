@@ -244,3 +244,70 @@ fn a_process_that_never_registered_is_shown_as_foreign() {
     assert_eq!((rows[0]["state"].as_str(), rows[0]["pid"].as_u64()), (Some("foreign"), Some(foreign.pid().into())));
     foreign.finish();
 }
+
+/// The daemon is killed and another one started: it has the tenants as they were, and their processes are its own.
+#[test]
+fn a_restarted_daemon_takes_its_clients_back() {
+    let machine = Machine::new("a100-80gb");
+    let mut daemon = machine.daemon("");
+    let words =
+        "init ctx linear:a=600M say=ready wait linear:b=600M linear:c=200M say=full wait linear:d=600M say=more wait";
+    let mut job = run(&machine, &daemon, "--memory 1GiB --tenant t", words).start();
+    job.until("ready");
+    daemon.kill();
+    let daemon = machine.daemon("");
+    let rows = ps(&machine, &daemon);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(
+        (rows[0]["tenant"].as_str(), rows[0]["memory_used_bytes"].as_u64(), rows[0]["memory_quota_bytes"].as_u64()),
+        (Some("t"), Some(600 * MIB), Some(GIB)),
+    );
+    // A newcomer shares what is left with those who were there.
+    let newcomer = machine.job(program("probe-linked")).tenant("t").env("GPUQUOTA_SOCKET", daemon.socket());
+    let done = newcomer.arg("linked").words("init ctx linear:x=500M linear:y=400M").run();
+    assert_eq!((done.code("linear:x=500M"), done.code("linear:y=400M")), (2, 0), "{done:?}");
+    job.go_on();
+    assert_eq!(job.until("full"), ["linear:b=600M 2", "linear:c=200M 0"]);
+    // And the daemon's word reaches them.
+    assert_eq!(machine.gpuquota(&daemon, "set t --memory 2GiB").run().status, 0);
+    job.go_on();
+    assert_eq!(job.until("more"), ["linear:d=600M 0"]);
+    assert_eq!(used_by(&machine, &daemon, "t"), 1400 * MIB);
+    job.kill();
+    eventually(Duration::from_secs(1), "its memory is back", || used_by(&machine, &daemon, "t") == 0);
+    eventually(Duration::from_secs(1), "its tenant is gone", || ps(&machine, &daemon).is_empty());
+}
+
+/// Deaths while no daemon watches: the others give back what the dead held, and so does the next daemon.
+#[test]
+fn the_dead_are_buried_while_there_is_no_daemon() {
+    let machine = Machine::new("a100-80gb");
+    let mut daemon = machine.daemon("");
+    let job = |words: &str| run(&machine, &daemon, "--memory 1GiB --tenant t", words).start();
+    let mut first = job("init ctx linear:a=600M say=ready wait");
+    let mut second = job("init ctx say=ready wait linear:b=600M say=done wait free:b say=freed wait");
+    first.until("ready");
+    second.until("ready");
+    daemon.kill();
+    // `gpuquota run` is what we started; the probe is its child.
+    kill_children(first.pid());
+    first.kill();
+    second.go_on();
+    assert_eq!(second.until("done"), ["linear:b=600M 0"]);
+    second.go_on();
+    second.until("freed");
+    let daemon = machine.daemon("");
+    assert_eq!(used_by(&machine, &daemon, "t"), 0);
+    assert_eq!(ps(&machine, &daemon).len(), 1);
+    second.finish();
+}
+
+fn kill_children(pid: u32) {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it lives");
+    for child in children.split_whitespace() {
+        assert!(std::process::Command::new("kill").args(["-KILL", child]).status().expect("kill runs").success());
+        eventually(Duration::from_secs(1), "it is dead", || {
+            std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z"))
+        });
+    }
+}

@@ -16,4 +16,5 @@ pub mod reconcile;
 pub mod registry;
 pub mod server;
 pub mod signals;
+pub mod survival;
 pub mod usage;

@@ -3,16 +3,18 @@
 use crate::devices::DeviceSample;
 use crate::peer::LEDGER_NAME;
 use crate::registry::{MemberName, Registry, SharedDevice, TenantId, Usage};
+use crate::survival::PAGE_NAME;
 use quota_core::Bytes;
 use quota_core::ledger::{Correction, DeviceId, Ledger, SlotId};
 use quota_wire::lock::{self, LedgerLock};
-use quota_wire::memory::{Access, Mapping, anonymous_file, seal_against_others};
+use quota_wire::memory::{Access, Mapping, anonymous_file};
 use quota_wire::page::QuotaPage;
+use rustix::fs::SealFlags;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// The pages of one tenant.
 #[derive(Debug)]
@@ -23,6 +25,12 @@ pub struct TenantPages {
     page_file: OwnedFd,
     /// The ledger's place of each device. Remembered, since the tenant's processes can write the ledger.
     places: Vec<DeviceId>,
+}
+
+/// The same file for reading, by whom it doesn't belong to.
+fn read_only(file: &OwnedFd) -> io::Result<OwnedFd> {
+    rustix::fs::fchmod(file, rustix::fs::Mode::RUSR)?;
+    Ok(std::fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.into())
 }
 
 /// The pages of all tenants that have had a member.
@@ -45,11 +53,56 @@ impl TenantPages {
                 places.push(ledger.device(device.uuid, guard.token()).map_err(io::Error::other)?);
             }
         }
-        let page_file = anonymous_file(c"gpuquota-page", size_of::<QuotaPage>() as u64)?;
+        let name = CString::new(PAGE_NAME).expect("there is no zero in it");
+        let page_file = anonymous_file(&name, size_of::<QuotaPage>() as u64)?;
         let page = Mapping::<QuotaPage>::new(page_file.as_fd(), Access::ReadWrite)?;
         page.initialise();
-        seal_against_others(&page_file)?;
+        // Not sealed against writing: a daemon that comes after this one has to write it, too.
+        let page_file = read_only(&page_file)?;
         Ok(Self { ledger, ledger_file, page, page_file, places })
+    }
+
+    /// The pages that an earlier daemon made, through the descriptors of one of the tenant's processes.
+    ///
+    /// # Errors
+    /// When they are no pages of this version.
+    pub fn take_back(page: &OwnedFd, ledger_file: OwnedFd, devices: &[SharedDevice]) -> io::Result<Self> {
+        let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
+        // A process could have made the file itself, to take the memory away from under us.
+        let sealed = SealFlags::SHRINK | SealFlags::GROW;
+        for file in [page, &ledger_file] {
+            if !rustix::fs::fcntl_get_seals(file)?.contains(sealed) {
+                return Err(invalid("its pages are none of ours"));
+            }
+        }
+        let mapping = Mapping::<QuotaPage>::new(page.as_fd(), Access::ReadWrite)?;
+        let ledger = Mapping::<Ledger>::new(ledger_file.as_fd(), Access::ReadWrite)?;
+        if !mapping.is_valid() {
+            return Err(invalid("its quota page is of another version"));
+        }
+        let mut places = Vec::new();
+        {
+            let guard = LedgerLock::take(ledger_file.as_fd())?;
+            ledger.initialise(guard.token()).map_err(io::Error::other)?;
+            for device in devices {
+                places.push(ledger.device(device.uuid, guard.token()).map_err(io::Error::other)?);
+            }
+        }
+        Ok(Self { ledger, ledger_file, page: mapping, page_file: read_only(page)?, places })
+    }
+
+    /// The process that lives in a slot, by the kernel's word.
+    pub fn owner(&self, slot: u32) -> Option<u32> {
+        lock::owner(self.ledger_file.as_fd(), SlotId::new(slot)?).ok().flatten()
+    }
+
+    /// Gives back what processes have left that died while no daemon watched.
+    pub fn bury(&self) {
+        for slot in self.ledger.slots().filter(|slot| self.ledger.pid(*slot) != 0) {
+            if lock::is_alive(self.ledger_file.as_fd(), slot).is_ok_and(|alive| !alive) {
+                self.ledger.vacate(slot);
+            }
+        }
     }
 
     /// What a member is sent: the quota page and the ledger.
@@ -96,6 +149,12 @@ impl Pages {
                 Ok(entry.insert(pages))
             }
         }
+    }
+
+    /// Makes pages that an earlier daemon made the tenant's.
+    pub fn insert(&mut self, tenant: TenantId, pages: TenantPages, registry: &Registry) {
+        pages.publish(tenant, registry);
+        self.tenants.insert(tenant, pages);
     }
 
     /// Publishes what holds for the tenant now.

@@ -34,6 +34,15 @@ impl Peer {
     }
 }
 
+/// A descriptor that becomes readable when process `pid` dies.
+///
+/// # Errors
+/// What the kernel says; `ESRCH` when it is dead already.
+pub fn death_of(pid: u32) -> io::Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
 /// A descriptor that becomes readable when the peer of `connection`, process `pid`, dies.
 ///
 /// # Errors
@@ -51,8 +60,7 @@ pub fn death_notice(connection: BorrowedFd<'_>, pid: u32) -> io::Result<OwnedFd>
     }
     // Older kernels. The pid can't have been reused by another process unless the peer died since it
     // connected, and then its connection is closed, which the caller sees.
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
-    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+    death_of(pid)
 }
 
 /// True when process `pid` has certainly none of our ledgers mapped any more: it has called `exec`, or is
@@ -99,10 +107,15 @@ pub fn started(pid: u32) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
-fn started_at(pid: u32) -> Option<SystemTime> {
+/// When process `pid` started, in ticks since the machine did: with the pid, a name that no other process has.
+pub fn start_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything, so the fields are counted from behind it.
-    let ticks: u64 = stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()?;
+    stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()
+}
+
+fn started_at(pid: u32) -> Option<SystemTime> {
+    let ticks = start_ticks(pid)?;
     // SAFETY: plain call.
     let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok().filter(|hertz| *hertz > 0)?;
     let kernel = std::fs::read_to_string("/proc/stat").ok()?;

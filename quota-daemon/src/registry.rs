@@ -13,6 +13,7 @@ mod change;
 mod hello;
 mod job;
 mod queue;
+mod record;
 mod rows;
 
 use crate::devices::{Inventory, parse_uuid, select};
@@ -23,6 +24,7 @@ use quota_wire::message::Reply;
 use quota_wire::page::Quota;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use record::{MemberRecord, ProcessRecord, TenantRecord};
 pub use rows::{MemberName, Usage};
 
 /// Tenants at one time.
@@ -53,8 +55,8 @@ pub enum Action {
     Vacate(TenantId, u32),
     /// The tenant's quota has changed and is to be published.
     Publish(TenantId),
-    /// The tenant is gone.
-    Forget(TenantId),
+    /// The tenant of that name is gone.
+    Forget(TenantId, String),
     /// For the log.
     Note(String),
 }
@@ -170,6 +172,8 @@ pub struct Registry {
     tenants: BTreeMap<TenantId, Tenant>,
     waiting: VecDeque<queue::Waiting>,
     tenants_made: u64,
+    /// Tenants of which something has changed that must survive.
+    changed: BTreeSet<TenantId>,
 }
 
 impl Registry {
@@ -185,6 +189,7 @@ impl Registry {
             tenants: BTreeMap::new(),
             waiting: VecDeque::new(),
             tenants_made: 0,
+            changed: BTreeSet::new(),
         };
         registry.set_rules(document)?;
         for rule in &document.tenants {
@@ -233,6 +238,7 @@ impl Registry {
         self.waiting.retain(|waiting| waiting.connection != connection);
         let job_of = self.tenants.iter_mut().find_map(|(id, tenant)| tenant.jobs.remove(&connection).then_some(*id));
         if let Some(tenant) = job_of {
+            self.changed.insert(tenant);
             self.forget_if_left(tenant, actions);
         }
         self.pump(actions);
@@ -242,6 +248,7 @@ impl Registry {
     pub fn died(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
         let gone = self.tenants.iter_mut().find_map(|(id, tenant)| Some((*id, tenant.members.remove(&connection)?)));
         let Some((tenant, member)) = gone else { return };
+        self.changed.insert(tenant);
         actions.push(Action::Vacate(tenant, member.slot));
         if !member.asks.is_empty() {
             actions.push(Action::Publish(tenant));
@@ -254,7 +261,7 @@ impl Registry {
         let left = |tenant: &Tenant| !tenant.is_active() && !matches!(tenant.origin, Origin::Document(_));
         if self.tenants.get(&id).is_some_and(left) {
             let tenant = self.tenants.remove(&id).expect("just seen");
-            actions.push(Action::Forget(id));
+            actions.push(Action::Forget(id, tenant.name.clone()));
             actions.push(Action::Note(format!("tenant {}: gone", tenant.name)));
         }
     }
@@ -305,6 +312,7 @@ impl Registry {
     }
 
     fn grant(&mut self, id: TenantId, wants: &[(usize, Quota)]) {
+        self.changed.insert(id);
         let tenant = self.tenants.get_mut(&id).expect("the caller has found or made it");
         for (device, quota) in wants {
             tenant.grants[*device] = Some(Grant { quota: *quota, admitted: *quota });

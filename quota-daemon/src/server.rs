@@ -3,6 +3,7 @@
 mod clients;
 mod listening;
 mod requests;
+mod restart;
 
 use crate::devices::sampler::Sampler;
 use crate::devices::{DeviceSample, Inventory, Nvml};
@@ -10,8 +11,9 @@ use crate::document::Document;
 use crate::log;
 use crate::pages::Pages;
 use crate::reconcile::Reconciler;
-use crate::registry::{Action, ConnectionId, Overrides, Registry};
+use crate::registry::{Action, ConnectionId, Overrides, ProcessRecord, Registry};
 use crate::signals::Signals;
+use crate::survival::Store;
 use clients::Client;
 use listening::Listening;
 use quota_core::settings::LogLevel;
@@ -98,6 +100,9 @@ pub struct Server {
     started: Instant,
     idle_since: Option<Instant>,
     stopping: bool,
+    store: Store,
+    /// Jobs of an earlier daemon, of which only the process is left.
+    adopted_jobs: HashMap<ConnectionId, ProcessRecord>,
 }
 
 impl Server {
@@ -113,9 +118,11 @@ impl Server {
         // Before any thread is made, so that all of them have the signals blocked.
         let signals = Signals::new(&[libc::SIGTERM, libc::SIGINT, libc::SIGHUP]).map_err(kernel("a signalfd"))?;
         let listening = Listening::open(&configuration.socket, configuration.user)?;
+        let store = Store::open(&configuration.socket)
+            .map_err(|error| ServeError::Socket(configuration.socket.with_extension("sock.state"), error))?;
         let sampler = Sampler::start(nvml, inventory.devices.len()).map_err(kernel("a thread"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| kernel("an epoll")(error.into()))?;
-        let server = Self {
+        let mut server = Self {
             configuration,
             listening,
             epoll,
@@ -135,9 +142,13 @@ impl Server {
             started: Instant::now(),
             idle_since: None,
             stopping: false,
+            store,
+            adopted_jobs: HashMap::new(),
         };
         server.watch(&server.signals, TOKEN_SIGNALS).map_err(kernel("an epoll entry"))?;
         server.watch(&server.sampler.ready(), TOKEN_SAMPLE).map_err(kernel("an epoll entry"))?;
+        // Before anybody is let in: what is granted already must be known.
+        server.take_back();
         Ok(server)
     }
 
@@ -248,15 +259,20 @@ impl Server {
     /// The process of a member is dead.
     fn buried(&mut self, connection: ConnectionId) {
         self.notices.remove(&connection);
+        self.adopted_jobs.remove(&connection);
         // A child may still hold the dead process's end.
         self.clients.remove(&connection);
         let mut actions = Vec::new();
         self.registry.died(connection, &mut actions);
+        // Of a job that was taken back, the process stands for the connection.
+        self.registry.closed(connection, &mut actions);
         self.perform(actions);
     }
 
     /// Carries out what the registry decided, in order.
     fn perform(&mut self, actions: Vec<Action>) {
+        // Whoever is told that he has something must still have it under the next daemon.
+        self.keep_changes();
         let mut left = VecDeque::from(actions);
         while let Some(action) = left.pop_front() {
             match action {
@@ -272,7 +288,10 @@ impl Server {
                 }
                 Action::Vacate(tenant, slot) => self.pages.vacate(tenant, slot),
                 Action::Publish(tenant) => self.pages.publish(tenant, &self.registry),
-                Action::Forget(tenant) => self.pages.forget(tenant),
+                Action::Forget(tenant, name) => {
+                    self.pages.forget(tenant);
+                    self.store.remove(&name);
+                }
                 Action::Note(text) => log::line(LogLevel::Info, format_args!("{text}")),
             }
         }

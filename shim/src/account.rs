@@ -2,6 +2,7 @@
 
 use crate::hooks::{Answer, Refusal};
 use crate::join::{Caps, Member, Standing};
+use crate::link::Link;
 use crate::process::process;
 use crate::{calls, log, overhead, pools};
 use core::sync::atomic::Ordering;
@@ -12,6 +13,7 @@ use quota_core::{Bytes, Mode, OnDaemonLoss};
 use quota_wire::lock::{self, LOCK_WAIT_MAX, LedgerLock};
 use quota_wire::socket::Connection;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long what a dead process held may still be shown, where no daemon watches.
@@ -164,9 +166,9 @@ impl Account {
         ledger.slots().map(row).filter(|(pid, used)| *pid != 0 && used.0 > 0).collect()
     }
 
-    /// The daemon, while it lives.
-    pub(crate) fn connection(&self) -> Option<&'static Connection> {
-        self.member.connection.as_ref().filter(|_| !self.daemon_is_lost())
+    /// The daemon, while there is one.
+    pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
+        self.member.daemon.as_ref()?.connection()
     }
 
     /// The device's UUID.
@@ -320,7 +322,9 @@ impl Account {
     /// Charges without a call of the driver; false when that passes the cap, which `at_last` makes a refusal.
     pub(crate) fn charge(&self, units: Units, at_last: bool) -> Result<bool, Refusal> {
         let member = self.member;
-        if process().settings.on_daemon_loss == OnDaemonLoss::Refuse && self.daemon_is_lost() {
+        if process().settings.on_daemon_loss == OnDaemonLoss::Refuse
+            && member.daemon.as_ref().is_some_and(|daemon| daemon.connection().is_none())
+        {
             static SAID: log::Once = log::Once::new();
             if SAID.first() {
                 log::line(
@@ -359,6 +363,9 @@ impl Account {
     /// The same for the process of any slot.
     pub(crate) fn grow_in(&self, slot: SlotId, units: Units) -> Result<bool, Refusal> {
         let member = self.member;
+        if let Some(daemon) = &member.daemon {
+            let _looked_for_if_lost = daemon.connection();
+        }
         let Some(_one_thread) = member.growing.try_lock_for(LOCK_WAIT_MAX) else {
             return Err(self.stuck("another thread"));
         };
@@ -384,9 +391,9 @@ impl Account {
         self.member.ledger.give_back(self.member.slot, self.place, units);
     }
 
-    /// Where a daemon watches, it alone buries the dead: it also hands out the slots.
+    /// Where a daemon watches, it buries the dead: it is told at once.
     fn may_sweep(&self) -> bool {
-        self.member.connection.is_none()
+        self.member.daemon.as_ref().is_none_or(Link::is_lost)
     }
 
     fn sweep(&self, guard: &LedgerLock<'_>) -> bool {
@@ -404,15 +411,6 @@ impl Account {
         if let Ok(guard) = LedgerLock::take(self.member.file.as_fd()) {
             self.sweep(&guard);
         }
-    }
-
-    #[allow(unsafe_code)]
-    fn daemon_is_lost(&self) -> bool {
-        use std::os::fd::AsRawFd;
-        let Some(connection) = &self.member.connection else { return false };
-        let mut poll = libc::pollfd { fd: connection.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-        // SAFETY: one valid entry; does not wait.
-        unsafe { libc::poll(&mut poll, 1, 0) != 0 && poll.revents != 0 }
     }
 
     pub(crate) fn deny(&self, asked: Bytes) -> Refusal {

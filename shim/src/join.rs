@@ -5,6 +5,7 @@
 
 use crate::devices::{self, Library, Seen};
 use crate::ledger_file::{self, Joined};
+use crate::link::Link;
 use crate::log;
 use crate::process::process;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use quota_wire::socket::{Connection, WireError};
 use quota_wire::{QuotaPage, lock};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long the first allocation waits for a daemon that was named.
@@ -74,9 +75,11 @@ pub(crate) struct Member {
     pub(crate) slot: SlotId,
     pub(crate) tenant: String,
     pub(crate) caps: Caps,
+    /// Kept open: a daemon that comes after this one takes the page back through it.
+    _page_file: Option<OwnedFd>,
     pub(crate) devices: Vec<MemberDevice>,
-    /// The daemon, as long as it lives; kept open, since its end tells the daemon of ours.
-    pub(crate) connection: Option<Connection>,
+    /// The daemon, where there was one.
+    pub(crate) daemon: Option<Link>,
     /// Threads of this process exclude each other here before the ledger's lock.
     pub(crate) growing: Mutex<()>,
     /// One more than the index in `devices`, by CUDA's number of the device; 0 while nobody has asked.
@@ -190,8 +193,8 @@ fn join(settings: &Settings, seen: &[Seen], patience: Duration) -> Result<Option
     }
     let named = settings.socket.as_deref();
     let path = named.unwrap_or(DEFAULT_SOCKET);
-    match connect(Path::new(path), named.is_some(), patience) {
-        Ok(Some(connection)) => return with_daemon(connection, settings, seen, path).map(Some),
+    match welcomed(Path::new(path), settings, seen, patience) {
+        Ok(Some(welcomed)) => return with_daemon(welcomed, seen, path).map(Some),
         Ok(None) => {}
         Err(error) => {
             let setting = if named.is_some() { "GPUQUOTA_SOCKET" } else { "the default socket" };
@@ -223,10 +226,38 @@ fn connect(path: &Path, named: bool, patience: Duration) -> Result<Option<Connec
     }
 }
 
-fn with_daemon(connection: Connection, settings: &Settings, seen: &[Seen], path: &str) -> Result<Member, String> {
-    let deadline = Instant::now() + DAEMON_WAIT_MAX;
-    let said = |error: WireError| format!("the daemon at {path:?}: {error}");
-    let (reply, mut descriptors) = connection.ask(&Request::Hello(hello(settings, seen)), deadline).map_err(said)?;
+/// What a daemon that answered has given.
+struct Welcomed {
+    connection: Connection,
+    reply: Reply,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// Says hello; `None` when no daemon was named and none is there. One that goes away in the middle of it is waited
+/// for like one that isn't there yet.
+fn welcomed(
+    path: &Path,
+    settings: &Settings,
+    seen: &[Seen],
+    patience: Duration,
+) -> Result<Option<Welcomed>, WireError> {
+    let until = Instant::now() + patience;
+    let named = settings.socket.is_some();
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let Some(connection) = connect(path, named, left)? else { return Ok(None) };
+        match connection.ask(&Request::Hello(hello(settings, seen)), Instant::now() + DAEMON_WAIT_MAX) {
+            Ok((reply, descriptors)) => return Ok(Some(Welcomed { connection, reply, descriptors })),
+            Err(WireError::Closed | WireError::Io(_)) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn with_daemon(welcomed: Welcomed, seen: &[Seen], path: &str) -> Result<Member, String> {
+    let Welcomed { connection, reply, mut descriptors } = welcomed;
     let welcome = match reply {
         Reply::Welcome(welcome) => welcome,
         Reply::Refused { reason } => return Err(format!("the daemon refused: {reason}")),
@@ -239,14 +270,20 @@ fn with_daemon(connection: Connection, settings: &Settings, seen: &[Seen], path:
         return Err(format!("the daemon at {path:?} sent no pages"));
     };
     let failed = |error: io::Error| format!("the daemon's pages: {error}");
-    let page = Mapping::<QuotaPage>::new(page.as_fd(), Access::ReadOnly).map_err(failed)?;
+    let (page_file, file) = (ledger_file::high_descriptor(page), ledger_file::high_descriptor(file));
+    let (page_file, file) = (page_file.map_err(failed)?, file.map_err(failed)?);
+    let page = Mapping::<QuotaPage>::new(page_file.as_fd(), Access::ReadOnly).map_err(failed)?;
     let ledger = Mapping::<Ledger>::new(file.as_fd(), Access::ReadWrite).map_err(failed)?;
     let slot =
         SlotId::new(welcome.slot).filter(|_| page.is_valid()).ok_or("the daemon's pages are of another version")?;
-    if !lock::mark_alive(file.as_fd(), slot).map_err(failed)? {
-        return Err("another process has our slot in the ledger".to_owned());
+    {
+        // Under the lock: nobody may take the slot for a dead process's between mark and first charge.
+        let _guard = LedgerLock::take(file.as_fd()).map_err(failed)?;
+        if !lock::mark_alive(file.as_fd(), slot).map_err(failed)? {
+            return Err("another process has our slot in the ledger".to_owned());
+        }
+        ledger.occupy(slot, std::process::id());
     }
-    ledger.set_pid(slot, std::process::id());
     Ok(Member {
         devices: member_devices(seen, &welcome),
         tenant: welcome.tenant,
@@ -254,7 +291,8 @@ fn with_daemon(connection: Connection, settings: &Settings, seen: &[Seen], path:
         file,
         slot,
         caps: Caps::Page(page),
-        connection: Some(connection),
+        _page_file: Some(page_file),
+        daemon: Some(Link::new(PathBuf::from(path), slot, connection)),
         growing: Mutex::new(()),
         by_ordinal: [const { AtomicU8::new(0) }; DEVICES_MAX],
         swept_at_ms: AtomicU64::new(0),
@@ -320,12 +358,13 @@ fn with_file(settings: &Settings, seen: &[Seen]) -> Result<Member, String> {
         .map(|(index, device)| settings.memory.on(index).map(|size| size.on(Bytes(device.total_bytes))));
     Ok(Member {
         caps: Caps::Fixed(caps.collect()),
+        _page_file: None,
         tenant: settings.tenant.clone().unwrap_or_else(|| "of this user and cgroup".to_owned()),
         devices: members,
         ledger,
         file,
         slot,
-        connection: None,
+        daemon: None,
         growing: Mutex::new(()),
         by_ordinal: [const { AtomicU8::new(0) }; DEVICES_MAX],
         swept_at_ms: AtomicU64::new(0),

@@ -60,11 +60,11 @@ fn open(path: &std::path::Path) -> io::Result<OwnedFd> {
     if !data.is_file() || (data.uid() != uid && uid != 0) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
     }
-    high_descriptor(file.as_fd())
+    high_descriptor(file.into())
 }
 
 /// The same file under a descriptor out of the program's way. The low one is closed before any lock is taken.
-fn high_descriptor(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn high_descriptor(file: OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: plain system call.
     let mut high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) };
     if high < 0 {

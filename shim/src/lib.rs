@@ -21,6 +21,7 @@ mod hooks;
 mod join;
 mod ld_cache;
 mod ledger_file;
+mod link;
 mod live;
 mod log;
 mod meter;

@@ -35,7 +35,9 @@ pub(crate) struct Before {
 
 /// To be taken before a call that is measured; `None` where it won't be needed.
 pub(crate) fn before(account: &Account) -> Option<Before> {
-    if account.connection().is_some() || process().meter.is_listed.load(Ordering::Relaxed) {
+    if account.member().daemon.as_ref().is_some_and(|daemon| !daemon.is_lost())
+        || process().meter.is_listed.load(Ordering::Relaxed)
+    {
         return None;
     }
     let device_used = calls::with_nvml(|| {
@@ -48,7 +50,7 @@ pub(crate) fn before(account: &Account) -> Option<Before> {
 /// What this process holds now, as far as anybody says.
 pub(crate) fn held(account: &Account, before: Option<Before>) -> Option<Bytes> {
     if let Some(connection) = account.connection()
-        && let Some(held) = ask(connection, account.place_index())
+        && let Some(held) = ask(&connection, account.place_index())
     {
         return held;
     }

@@ -398,7 +398,10 @@ impl Machine {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit());
         let child = command.spawn().expect("gpuquotad starts");
         let daemon = Daemon { child, socket };
-        eventually(Duration::from_secs(10), "the daemon listens", || daemon.socket.exists());
+        // One that was killed leaves its socket.
+        eventually(Duration::from_secs(10), "the daemon listens", || {
+            quota_wire::socket::Connection::connect(&daemon.socket, Instant::now()).is_ok()
+        });
         daemon
     }
 

@@ -74,10 +74,17 @@ pub fn unmark(file: BorrowedFd<'_>, slot: SlotId) -> io::Result<()> {
 
 /// True when a process other than the caller lives in `slot`.
 pub fn is_alive(file: BorrowedFd<'_>, slot: SlotId) -> io::Result<bool> {
+    owner(file, slot).map(|owner| owner.is_some())
+}
+
+/// The process other than the caller that lives in `slot`: its pid in the caller's namespace, 0 where that doesn't
+/// contain it.
+pub fn owner(file: BorrowedFd<'_>, slot: SlotId) -> io::Result<Option<u32>> {
     let mut range = range(libc::F_WRLCK, byte_of(slot));
     // SAFETY: the kernel reads and fills the structure.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut range) } {
-        0 => Ok(range.l_type != libc::F_UNLCK as libc::c_short),
+        0 if range.l_type == libc::F_UNLCK as libc::c_short => Ok(None),
+        0 => Ok(Some(u32::try_from(range.l_pid).unwrap_or(0))),
         _ => Err(io::Error::last_os_error()),
     }
 }

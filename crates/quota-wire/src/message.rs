@@ -23,6 +23,14 @@ pub enum Request {
     /// `gpuquota run` wants a place for a job. Answered by [`Reply::Granted`], [`Reply::Waiting`] (any
     /// number) or [`Reply::Refused`]. The grant lasts until the socket closes and the last process of the tenant is gone.
     Admit(Admit),
+    /// A member of a daemon that is gone wants to be one of this daemon, with the slot that it has. Answered by
+    /// [`Reply::Done`] or [`Reply::Refused`], and by no descriptors: the pages are those it has.
+    Rejoin {
+        /// [`PROTOCOL_VERSION`] of the client.
+        version: u32,
+        /// Its slot in the ledger.
+        slot: u32,
+    },
     /// A member wants to know what the driver says it holds, now. Answered by [`Reply::Measured`].
     Measure {
         /// Comes back in the answer, so that a late one is not taken for the next.

@@ -39,6 +39,7 @@ impl Registry {
             check_shares(quota)?;
         }
         self.fits(&wants, Some(id), false).map_err(|no_room| no_room.to_string())?;
+        self.changed.insert(id);
         let tenant = self.tenants.get_mut(&id).expect("just found");
         for (index, quota) in &wants {
             if let Some(grant) = &mut tenant.grants[*index] {
@@ -73,7 +74,10 @@ impl Registry {
         }
         next.check_capacity()?;
         for id in &standing {
-            actions.push(if next.tenants.contains_key(id) { Action::Publish(*id) } else { Action::Forget(*id) });
+            actions.push(match self.tenants.get(id) {
+                Some(gone) if !next.tenants.contains_key(id) => Action::Forget(*id, gone.name.clone()),
+                _ => Action::Publish(*id),
+            });
         }
         *self = next;
         self.pump(actions);

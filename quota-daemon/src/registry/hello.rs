@@ -129,6 +129,7 @@ impl Registry {
         let changed = !wants.is_empty() || !binding.is_empty();
         let member = Member { peer: peer.clone(), command: clean(&hello.command), slot, sees, asks: binding };
         tenant.members.insert(connection, member);
+        self.changed.insert(id);
         Ok((slot, changed))
     }
 

@@ -169,6 +169,7 @@ impl Registry {
     }
 
     fn seat(&mut self, id: TenantId, connection: ConnectionId, job: &Job, actions: &mut Vec<Action>) {
+        self.changed.insert(id);
         let tenant = self.tenants.get_mut(&id).expect("it has just got its place");
         tenant.jobs.insert(connection);
         let granted = Granted {

@@ -43,6 +43,7 @@ impl Server {
                     self.registry.admit(id, &peer, &admit, now_ms, &mut actions);
                 }
             }
+            Request::Rejoin { version, slot } => return self.rejoin(id, version, slot),
             Request::Measure { sequence } => return self.measure(id, sequence),
             Request::Processes => return self.list(id, List::Processes),
             Request::Devices => return self.list(id, List::Devices),
@@ -109,6 +110,32 @@ impl Server {
         if !self.registry.is_member(id) {
             self.notices.remove(&id);
         }
+    }
+
+    /// A process that was taken back says hello on a connection of its own.
+    fn rejoin(&mut self, id: ConnectionId, version: u32, slot: u32) {
+        let reply = match self.try_rejoin(id, version, slot) {
+            Ok(message) => Reply::Done { message },
+            Err(reason) => Reply::Refused { reason },
+        };
+        self.send(id, reply);
+    }
+
+    fn try_rejoin(&mut self, id: ConnectionId, version: u32, slot: u32) -> Result<String, String> {
+        if version != PROTOCOL_VERSION {
+            return Err(format!("the library speaks protocol {version}, this daemon {PROTOCOL_VERSION}"));
+        }
+        let client = self.clients.get(&id).ok_or("the connection is closed")?;
+        let pid = client.credentials.pid;
+        let unwatched = |error: std::io::Error| format!("the process can't be watched: {error}");
+        let notice = death_notice(client.connection.as_fd(), pid).map_err(unwatched)?;
+        self.watch(&notice, id.0 * 2 + 1).map_err(unwatched)?;
+        let (before, tenant) = self.registry.rejoin(id, pid, slot)?;
+        let message = format!("tenant {tenant}: process {pid} is back");
+        self.notices.remove(&before);
+        self.notices.insert(id, notice);
+        log::line(LogLevel::Info, format_args!("{message}"));
+        Ok(message)
     }
 
     /// A process that called exec says hello again; what it held before is gone, and so are its marks.

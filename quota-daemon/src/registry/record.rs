@@ -1,0 +1,243 @@
+//! What must survive the daemon: each tenant as a record, and the way back.
+
+use super::{ConnectionId, Grant, Member, Origin, Registry, Tenant, TenantId};
+use crate::peer::Peer;
+use quota_core::settings::parse_priority;
+use quota_core::{Bytes, Percent};
+use quota_wire::page::Quota;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A tenant with all that hangs on it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TenantRecord {
+    /// Its name.
+    pub name: String,
+    /// The user it belongs to.
+    pub owner: u32,
+    /// Where it came from.
+    pub origin: OriginRecord,
+    /// What it was granted.
+    pub grants: Vec<GrantRecord>,
+    /// Its processes.
+    pub members: Vec<MemberRecord>,
+    /// The processes of `gpuquota run`.
+    pub jobs: Vec<ProcessRecord>,
+}
+
+/// Where a tenant came from.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OriginRecord {
+    /// The document.
+    Document,
+    /// `gpuquota run`.
+    Job,
+    /// A hello, with cgroup and whether there was a quota, for one without a name.
+    Hello(Option<(String, bool)>),
+}
+
+/// A grant on one device.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct GrantRecord {
+    /// The device.
+    pub uuid: String,
+    /// As it stands.
+    pub quota: QuotaRecord,
+    /// As it was admitted.
+    pub admitted: QuotaRecord,
+}
+
+/// A quota.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct QuotaRecord {
+    memory_cap_bytes: Option<u64>,
+    compute_cap: Option<u32>,
+    guarantee: Option<u32>,
+    weight: u32,
+    priority: String,
+}
+
+/// A process that was a member.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MemberRecord {
+    /// Its slot in the ledger.
+    pub slot: u32,
+    /// Its pid. That it is still the same process is shown by the mark that it keeps in the ledger.
+    pub pid: u32,
+    uid: u32,
+    cgroup: String,
+    started: String,
+    command: String,
+    sees: Vec<String>,
+    asks: Vec<(String, Option<u64>, Option<u32>)>,
+}
+
+/// A process, so that another one with its pid isn't taken for it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProcessRecord {
+    /// Its pid.
+    pub pid: u32,
+    /// When it started, in the kernel's ticks since the machine did.
+    pub start_ticks: u64,
+}
+
+impl From<&Quota> for QuotaRecord {
+    fn from(quota: &Quota) -> Self {
+        Self {
+            memory_cap_bytes: quota.memory_cap.map(|cap| cap.0),
+            compute_cap: quota.compute_cap.map(Percent::hundredths),
+            guarantee: quota.guarantee.map(Percent::hundredths),
+            weight: quota.weight,
+            priority: quota.priority.to_string(),
+        }
+    }
+}
+
+impl QuotaRecord {
+    fn quota(&self) -> Quota {
+        Quota {
+            memory_cap: self.memory_cap_bytes.map(Bytes),
+            compute_cap: self.compute_cap.and_then(Percent::from_hundredths),
+            guarantee: self.guarantee.and_then(Percent::from_hundredths),
+            weight: self.weight,
+            priority: parse_priority(&self.priority).unwrap_or_default(),
+        }
+    }
+}
+
+impl Registry {
+    /// The tenants that have changed since the last call.
+    pub fn take_changed(&mut self) -> Vec<TenantId> {
+        std::mem::take(&mut self.changed).into_iter().collect()
+    }
+
+    /// A tenant's name, while there is one.
+    pub fn name_of(&self, id: TenantId) -> Option<&str> {
+        self.tenants.get(&id).map(|tenant| tenant.name.as_str())
+    }
+
+    /// What is to be kept of a tenant; `None` when that is nothing: it is gone, or stands in the document alone.
+    ///
+    /// `process_of` says who is at the other end of a job's connection.
+    pub fn record(
+        &self,
+        id: TenantId,
+        process_of: &dyn Fn(ConnectionId) -> Option<ProcessRecord>,
+    ) -> Option<TenantRecord> {
+        let tenant = self.tenants.get(&id).filter(|tenant| tenant.is_active())?;
+        let uuid = |device: usize| self.devices[device].uuid_text.clone();
+        let grant = |(device, grant): (usize, &Option<Grant>)| {
+            grant.as_ref().map(|grant| GrantRecord {
+                uuid: uuid(device),
+                quota: (&grant.quota).into(),
+                admitted: (&grant.admitted).into(),
+            })
+        };
+        let member = |member: &Member| MemberRecord {
+            slot: member.slot,
+            pid: member.peer.pid,
+            uid: member.peer.uid,
+            cgroup: member.peer.cgroup.clone(),
+            started: member.peer.started.clone(),
+            command: member.command.clone(),
+            sees: member.sees.iter().map(|device| uuid(*device)).collect(),
+            asks: member
+                .asks
+                .iter()
+                .map(|(device, memory, compute)| {
+                    (uuid(*device), memory.map(|cap| cap.0), compute.map(Percent::hundredths))
+                })
+                .collect(),
+        };
+        Some(TenantRecord {
+            name: tenant.name.clone(),
+            owner: tenant.owner,
+            origin: match &tenant.origin {
+                Origin::Document(_) => OriginRecord::Document,
+                Origin::Job => OriginRecord::Job,
+                Origin::Hello { unnamed } => OriginRecord::Hello(unnamed.clone()),
+            },
+            grants: tenant.grants.iter().enumerate().filter_map(grant).collect(),
+            members: tenant.members.values().map(member).collect(),
+            jobs: tenant.jobs.iter().filter_map(|job| process_of(*job)).collect(),
+        })
+    }
+
+    /// Takes a tenant back with those of its processes that still live, each under a connection that it may
+    /// replace by saying hello again.
+    pub fn adopt(
+        &mut self,
+        record: &TenantRecord,
+        members: &[(ConnectionId, &MemberRecord)],
+        jobs: &[ConnectionId],
+    ) -> TenantId {
+        let found = self.tenant_named(&record.name);
+        let id = found.unwrap_or_else(|| {
+            // A tenant of a document that no longer has it goes on until it ends.
+            let origin = match &record.origin {
+                OriginRecord::Hello(unnamed) => Origin::Hello { unnamed: unnamed.clone() },
+                OriginRecord::Document | OriginRecord::Job => Origin::Job,
+            };
+            self.make_tenant(record.name.clone(), record.owner, origin)
+        });
+        let grants: Vec<(usize, Grant)> = record
+            .grants
+            .iter()
+            .filter_map(|grant| {
+                let device = self.device_with(&grant.uuid)?;
+                Some((device, Grant { quota: grant.quota.quota(), admitted: grant.admitted.quota() }))
+            })
+            .collect();
+        let members: BTreeMap<ConnectionId, Member> =
+            members.iter().map(|(connection, member)| (*connection, self.member(member))).collect();
+        let tenant = self.tenants.get_mut(&id).expect("found or made");
+        for (device, grant) in grants {
+            // What the document says now wins over what was changed by hand under an older one.
+            let renewed = found.is_some() && tenant.grants[device].is_some_and(|now| now.admitted != grant.admitted);
+            if !renewed {
+                tenant.grants[device] = Some(grant);
+            }
+        }
+        tenant.members.extend(members);
+        tenant.jobs.extend(jobs);
+        self.changed.insert(id);
+        id
+    }
+
+    fn member(&self, record: &MemberRecord) -> Member {
+        let ask = |(uuid, memory, compute): &(String, Option<u64>, Option<u32>)| {
+            Some((self.device_with(uuid)?, memory.map(Bytes), compute.and_then(Percent::from_hundredths)))
+        };
+        Member {
+            peer: Peer {
+                pid: record.pid,
+                uid: record.uid,
+                cgroup: record.cgroup.clone(),
+                started: record.started.clone(),
+            },
+            command: record.command.clone(),
+            slot: record.slot,
+            sees: record.sees.iter().filter_map(|uuid| self.device_with(uuid)).collect(),
+            asks: record.asks.iter().filter_map(ask).collect(),
+        }
+    }
+
+    /// A process that was taken back says hello on a connection of its own; that under which it was a member
+    /// until now.
+    ///
+    /// # Errors
+    /// When it is no such process; one line.
+    pub fn rejoin(&mut self, connection: ConnectionId, pid: u32, slot: u32) -> Result<(ConnectionId, &str), String> {
+        let of = |tenant: &Tenant| {
+            let member = tenant.members.iter().find(|(_, member)| member.peer.pid == pid && member.slot == slot);
+            member.map(|(connection, _)| *connection)
+        };
+        let found = self.tenants.iter().find_map(|(id, tenant)| Some((*id, of(tenant)?)));
+        let (id, before) = found.ok_or_else(|| format!("process {pid} has no slot {slot} here"))?;
+        let tenant = self.tenants.get_mut(&id).expect("just found");
+        let member = tenant.members.remove(&before).expect("just found");
+        tenant.members.insert(connection, member);
+        Ok((before, &tenant.name))
+    }
+}

@@ -1,0 +1,109 @@
+//! What the daemon keeps for the one after it, and takes back from the one before.
+
+use super::Server;
+use crate::log;
+use crate::pages::TenantPages;
+use crate::peer::death_of;
+use crate::registry::{ConnectionId, MemberRecord, TenantRecord};
+use crate::survival::{self, lives};
+use quota_core::settings::LogLevel;
+use std::os::fd::OwnedFd;
+
+impl Server {
+    /// Writes down what has changed.
+    pub(super) fn keep_changes(&mut self) {
+        for id in self.registry.take_changed() {
+            let process_of = |job: ConnectionId| match self.clients.get(&job) {
+                Some(client) => survival::process(client.credentials.pid),
+                None => self.adopted_jobs.get(&job).cloned(),
+            };
+            let kept = match (self.registry.record(id, &process_of), self.registry.name_of(id)) {
+                (Some(record), _) => self.store.save(&record),
+                (None, Some(name)) => {
+                    self.store.remove(name);
+                    Ok(())
+                }
+                (None, None) => Ok(()),
+            };
+            if let Err(error) = kept {
+                // The daemon can do its work without; the next one will not know of the change.
+                log::line(LogLevel::Error, format_args!("a tenant's record can't be written: {error}"));
+            }
+        }
+    }
+
+    /// Takes back the tenants of the daemon before this one, with those of their processes that live.
+    pub(super) fn take_back(&mut self) {
+        let records = match self.store.load() {
+            Ok(records) => records,
+            Err(error) => return log::line(LogLevel::Error, format_args!("the records can't be read: {error}")),
+        };
+        for record in records {
+            match record {
+                Ok(record) => self.take_back_tenant(&record),
+                Err(error) => log::line(LogLevel::Error, format_args!("a record is lost: {error}")),
+            }
+        }
+        self.keep_changes();
+    }
+
+    fn take_back_tenant(&mut self, record: &TenantRecord) {
+        let pages = self.pages_of(record);
+        let living =
+            |member: &&MemberRecord| pages.as_ref().is_some_and(|pages| pages.owner(member.slot) == Some(member.pid));
+        let mut members = Vec::new();
+        for member in record.members.iter().filter(living) {
+            if let Some(connection) = self.watch_process(member.pid) {
+                members.push((connection, member));
+            }
+        }
+        let mut jobs = Vec::new();
+        for job in &record.jobs {
+            // Looked at again once it is watched, since only then its pid can't become another's unseen.
+            if let Some(connection) = self.watch_process(job.pid).filter(|_| lives(job)) {
+                self.adopted_jobs.insert(connection, job.clone());
+                jobs.push(connection);
+            }
+        }
+        if members.is_empty() && jobs.is_empty() {
+            return self.store.remove(&record.name);
+        }
+        let tenant = self.registry.adopt(record, &members, &jobs);
+        if let Some(pages) = pages {
+            pages.bury();
+            self.pages.insert(tenant, pages, &self.registry);
+        }
+        let (members, jobs) = (members.len(), jobs.len());
+        let text = format!("tenant {}: taken back with {members} processes and {jobs} jobs", record.name);
+        log::line(LogLevel::Info, format_args!("{text}"));
+    }
+
+    /// The tenant's pages, through whichever of its processes lets us.
+    fn pages_of(&self, record: &TenantRecord) -> Option<TenantPages> {
+        let devices = self.registry.devices();
+        let mut reason = None;
+        for member in &record.members {
+            let pages = survival::pages_of(member.pid)
+                .and_then(|(page, ledger)| TenantPages::take_back(&page, ledger, devices));
+            match pages {
+                Ok(pages) => return Some(pages),
+                Err(error) => reason = Some((member.pid, error)),
+            }
+        }
+        if let Some((pid, error)) = reason {
+            let text = format!("tenant {}: the pages of process {pid} can't be taken back: {error}", record.name);
+            log::line(LogLevel::Error, format_args!("{text}; it goes on under its last quota, unseen"));
+        }
+        None
+    }
+
+    /// Has the end of a process told as that of a connection, which has no socket.
+    fn watch_process(&mut self, pid: u32) -> Option<ConnectionId> {
+        let notice: OwnedFd = death_of(pid).ok()?;
+        self.connections_made += 1;
+        let id = ConnectionId(self.connections_made);
+        self.watch(&notice, id.0 * 2 + 1).ok()?;
+        self.notices.insert(id, notice);
+        Some(id)
+    }
+}
