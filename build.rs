@@ -24,6 +24,29 @@ const PROGRAMS: &[Program] = &[
     Program { name: "plain-static", source: "tests/programs/plain.c", arguments: &["-static"] },
     Program { name: "other-age", source: "tests/programs/other_age.c", arguments: &["-lcuda", "-ldl"] },
     Program { name: "threads", source: "tests/programs/threads.c", arguments: &["-ldl", "-pthread"] },
+    Program { name: "killed", source: "tests/programs/killed.c", arguments: &["-ldl"] },
+    Program {
+        name: "chaos",
+        source: "tests/programs/chaos/chaos.c",
+        arguments: &[
+            "tests/programs/chaos/arrays.c",
+            "tests/programs/chaos/code.c",
+            "tests/programs/chaos/contexts.c",
+            "tests/programs/chaos/draw.c",
+            "tests/programs/chaos/graphs.c",
+            "tests/programs/chaos/memory.c",
+            "tests/programs/chaos/physical.c",
+            "tests/programs/chaos/pools.c",
+            "tests/programs/chaos/quiet.c",
+            "tests/programs/chaos/sharing.c",
+            "tests/programs/chaos/shelf.c",
+            "tests/programs/chaos/steps.c",
+            "tests/programs/chaos/streams.c",
+            "tests/programs/chaos/tell.c",
+            "-lcuda",
+            "-lpthread",
+        ],
+    },
     Program { name: "fork", source: "tests/programs/fork.c", arguments: &["-ldl"] },
     Program { name: "bench", source: "tests/programs/bench.c", arguments: &["-O2", "-ldl"] },
     Program { name: "example", source: "examples/quota.c", arguments: &["-lcuda"] },
@@ -63,6 +86,7 @@ fn main() {
             compile_file(&compiler, &out.join("driver"), &source, &out);
         }
     }
+    coverage(&compiler, &out);
     for library in LIBRARIES {
         compile(&compiler, &out, library, &["-shared", "-fPIC"]);
     }
@@ -91,6 +115,18 @@ fn compile_file(compiler: &cc::Tool, to: &Path, source: &Path, stub: &Path) {
     command.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(to.join(source.file_stem().expect("a file"))).arg(source);
     command.arg(format!("-L{}", stub.display())).args(["-Wl,--no-as-needed", "-lcuda", "-lpthread", "-ldl"]);
     run(command, &source.display().to_string());
+}
+
+/// One program of many files: a scenario for each driver function that matters to a quota.
+fn coverage(compiler: &cc::Tool, out: &Path) {
+    let files = fs::read_dir("tests/programs/coverage").expect("part of the package");
+    let mut sources: Vec<PathBuf> = files.map(|file| file.expect("readable").path()).collect();
+    sources.retain(|source| source.extension().is_some_and(|extension| extension == "c"));
+    sources.sort();
+    let mut command = compiler.to_command();
+    command.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(out.join("coverage")).args(sources);
+    command.arg(format!("-L{}", out.display())).args(["-Wl,--no-as-needed", "-lcuda", "-ldl"]);
+    run(command, "the program of the coverage test");
 }
 
 fn run(mut command: Command, what: &str) {

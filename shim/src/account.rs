@@ -49,6 +49,11 @@ impl Held {
         charge
     }
 
+    /// How much it is.
+    pub(crate) fn units(&self) -> Units {
+        self.units
+    }
+
     /// The account and what is reserved on it, now the caller's to settle.
     pub(crate) fn into_parts(self) -> (Account, Units) {
         let parts = (self.account, self.units);
@@ -107,6 +112,14 @@ pub(crate) fn of_charge(charge: Charge) -> Option<Account> {
     match process().membership.standing() {
         Standing::Member(member) => of_index(member, charge.device).ok(),
         _ => None,
+    }
+}
+
+/// True while a daemon compares our books with what we hold.
+pub(crate) fn is_watched() -> bool {
+    match process().membership.standing() {
+        Standing::Member(member) => member.daemon.as_ref().is_some_and(|daemon| !daemon.is_lost()),
+        _ => false,
     }
 }
 
@@ -227,6 +240,11 @@ impl Account {
         self.member.ledger.correction(self.member.slot, self.place, held)
     }
 
+    /// A context is being made before our eyes.
+    pub(crate) fn sees_context(&self) {
+        self.member.devices[self.device].is_new.store(false, Ordering::Relaxed);
+    }
+
     /// What a context costs here, as far as the tenant has seen.
     pub(crate) fn context_cost(&self) -> Units {
         self.member.ledger.context_cost(self.place)
@@ -273,6 +291,12 @@ impl Account {
             return if self.is_enforced() { Err(self.deny(Bytes(bytes))) } else { Ok(self.held(Units::ZERO)) };
         };
         self.reserve_units(units).map(|()| self.held(units))
+    }
+
+    /// As [`Account::reserve`], where everything has been trimmed already.
+    pub(crate) fn reserve_at_last(self, bytes: u64) -> Result<Held, Refusal> {
+        let units = Units::holding(Bytes(bytes)).ok_or_else(|| self.deny(Bytes(bytes)))?;
+        self.charge(units, true).map(|_| self.held(units))
     }
 
     /// Charges nothing; refuses what could never be charged under the quota. What is more than the device has is

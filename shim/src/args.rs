@@ -36,6 +36,12 @@ impl<T: Copy> Out<T> {
     }
 
     /// The `index`-th of an array whose length the caller knows.
+    pub(crate) fn get_nth(self, index: usize) -> T {
+        // SAFETY: as in `get`; the caller of this method has the array's length from its own caller.
+        unsafe { self.0.as_ptr().add(index).read_unaligned() }
+    }
+
+    /// The same, to be written.
     pub(crate) fn set_nth(self, index: usize, value: T) {
         // SAFETY: as in `set`; the caller of this method checked the index against the array's stated length.
         unsafe { self.0.as_ptr().add(index).write_unaligned(value) }

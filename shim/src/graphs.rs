@@ -5,6 +5,7 @@
 
 use crate::account::{self, Account, Held};
 use crate::calls::{self, NodeMemory};
+use crate::flight::Flight;
 use crate::hooks::vmm::device_of_location;
 use crate::hooks::{Answer, Refusal};
 use crate::pools::{self, Source};
@@ -164,6 +165,7 @@ impl Plan {
 
 /// Runs `call`, which puts memory behind the allocations of `plan`, between charge and settlement.
 pub(crate) fn with_memory(plan: &Plan, call: impl FnOnce() -> Answer) -> Answer {
+    let _flight = Flight::enter();
     let held = plan.reserve()?;
     call()?;
     for (source, held) in held {

@@ -8,6 +8,7 @@ pub(crate) mod alloc;
 pub(crate) mod array;
 pub(crate) mod checkpoint;
 pub(crate) mod context;
+pub(crate) mod external;
 pub(crate) mod free;
 pub(crate) mod graph;
 pub(crate) mod limit;

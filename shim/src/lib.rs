@@ -16,6 +16,7 @@ mod dlsym;
 mod driver;
 mod elf;
 mod entry;
+mod flight;
 mod graphs;
 mod hooks;
 mod join;

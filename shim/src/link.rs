@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Pause between two attempts to find a daemon again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for a daemon that is there: the program is in the middle of an allocation.
-const WAIT_MAX: Duration = Duration::from_millis(500);
+const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// The way to the daemon.
 pub(crate) struct Link {

@@ -62,6 +62,13 @@ fn pages(small_bytes: u64) -> Units {
     Units::holding(Bytes(bytes)).unwrap_or(Units::ZERO)
 }
 
+/// The driver lets small variables of modules share pages with small blocks, which only a measurement shows.
+fn page_moved(account: Account, pages: Units) {
+    if pages != Units::ZERO && account.overhead() != Units::ZERO {
+        overhead::mark_stale();
+    }
+}
+
 fn live<T>(f: impl FnOnce(&mut Live) -> T) -> T {
     f(&mut crate::process::process().live.lock())
 }
@@ -83,6 +90,7 @@ pub(crate) fn reserve_block(account: Account, context: usize, bytes: u64) -> Res
                 return Ok(None);
             }
             *sum += rounded;
+            page_moved(account, more);
             let block = Block { context, device: key.device, size: Size::Small(rounded), is_shared: false };
             Ok(Some(Pending { account, block }))
         })
@@ -176,7 +184,9 @@ fn credit_to(account: Account, block: Block) {
             let key = SmallKey { context: block.context, device: block.device };
             let Some(sum) = live.small.get_mut(&key) else { return };
             let after = sum.saturating_sub(bytes);
-            account.give_back(pages(*sum).less(pages(after)));
+            let less = pages(*sum).less(pages(after));
+            account.give_back(less);
+            page_moved(account, less);
             *sum = after;
         }),
     }
@@ -199,6 +209,16 @@ pub(crate) fn primaries_are(active: impl Fn(CUdevice) -> bool) {
     let known: Vec<CUdevice> = live(|live| live.primaries.keys().copied().collect());
     for device in known.into_iter().filter(|device| !active(*device)) {
         primary_is_gone(device);
+    }
+}
+
+/// Looks which contexts the driver still knows, where it isn't said which one is gone.
+pub(crate) fn contexts_are(known: impl Fn(usize) -> bool) {
+    let mut contexts: Vec<usize> = live(|live| live.blocks.values().map(|block| block.context).collect());
+    contexts.sort_unstable();
+    contexts.dedup();
+    for context in contexts.into_iter().filter(|context| !known(*context)) {
+        context_is_gone(context);
     }
 }
 

@@ -14,8 +14,23 @@ use quota_wire::message::{Reply, Request};
 use quota_wire::socket::Connection;
 use std::time::{Duration, Instant};
 
-/// Longest wait for the daemon's answer. A sample of all devices takes milliseconds.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long the daemon's answer is waited for. It takes milliseconds, unless the machine is busy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// After a call that takes long anyhow and is charged what the answer says.
+    Long,
+    /// In the middle of the program's work; the question can be asked again.
+    Short,
+}
+
+impl Patience {
+    fn longest(self) -> Duration {
+        match self {
+            Self::Long => Duration::from_secs(1),
+            Self::Short => Duration::from_millis(50),
+        }
+    }
+}
 
 /// What this process has learnt about being measured.
 #[derive(Default)]
@@ -48,9 +63,9 @@ pub(crate) fn before(account: &Account) -> Option<Before> {
 }
 
 /// What this process holds now, as far as anybody says.
-pub(crate) fn held(account: &Account, before: Option<Before>) -> Option<Bytes> {
+pub(crate) fn held(account: &Account, before: Option<Before>, patience: Patience) -> Option<Bytes> {
     if let Some(connection) = account.connection()
-        && let Some(held) = ask(&connection, account.place_index())
+        && let Some(held) = ask(&connection, account.place_index(), patience)
     {
         return held;
     }
@@ -75,10 +90,10 @@ pub(crate) fn held(account: &Account, before: Option<Before>) -> Option<Bytes> {
 }
 
 /// Asks the daemon; the outer `None` when it doesn't answer, the inner one when the driver doesn't.
-fn ask(connection: &Connection, place: usize) -> Option<Option<Bytes>> {
+fn ask(connection: &Connection, place: usize, patience: Patience) -> Option<Option<Bytes>> {
     let sequence = process().meter.questions.fetch_add(1, Ordering::Relaxed) + 1;
     connection.send(&Request::Measure { sequence }, &[]).ok()?;
-    let deadline = Instant::now() + ANSWER_WAIT_MAX;
+    let deadline = Instant::now() + patience.longest();
     loop {
         // Anything else is the late answer to an earlier question.
         if let (Reply::Measured { sequence: answered, held_bytes }, _) = connection.receive_until(deadline).ok()?

@@ -6,8 +6,9 @@
 //! or by the daemon. A measurement beside other threads may miss what they are about to take, never add to it.
 
 use crate::account::{self, Account, Held};
+use crate::flight;
 use crate::hooks::{Answer, Refusal};
-use crate::meter::{self, Before};
+use crate::meter::{self, Before, Patience};
 use crate::pools;
 use crate::process::process;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,6 +32,10 @@ pub(crate) struct Overhead {
     is_stale: AtomicBool,
     /// When it was last measured without need, in milliseconds of the monotonic clock.
     measured_at_ms: AtomicU64,
+    /// Pointers that the books don't know may hold memory.
+    watches_frees: AtomicBool,
+    /// Memory of others was let in, which may become ours when they die.
+    has_imports: AtomicBool,
     /// Bytes that are held only because others may still hold them: they can go at any moment.
     lingering: AtomicU64,
 }
@@ -54,14 +59,17 @@ enum Kind {
 /// A tenant that holds nothing on the device yet may have one context however small its quota: without one a
 /// program can't even ask how much it may use.
 pub(crate) fn before_context(account: Account) -> Result<Measured, Refusal> {
+    account.sees_context();
     let cost = account.context_cost();
     let before = meter::before(&account);
     let expected = if account.is_unused() { account.force(cost) } else { account.reserve(cost.bytes().0)? };
     Ok(Measured { account, expected, before, kind: Kind::Context })
 }
 
-/// Before another call that takes memory; `bytes` is what it is expected to take.
+/// Before another call that takes memory; `bytes` is what it is expected to take. More than the device has is the
+/// driver's to refuse.
 pub(crate) fn before_call(account: Account, bytes: u64) -> Result<Measured, Refusal> {
+    let bytes = if bytes > account.total().0 { 0 } else { bytes };
     let before = meter::before(&account);
     Ok(Measured { account, expected: account.reserve(bytes)?, before, kind: Kind::Other })
 }
@@ -74,14 +82,18 @@ impl Measured {
     pub(crate) fn settle(self) -> Answer {
         let Self { account, expected, before, kind } = self;
         let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return keep(account, expected) };
-        pools::resample_if_stale();
-        let Some(held) = meter::held(&account, before) else { return keep(account, expected) };
+        let reserved = expected.units();
+        let (correction, still) = flight::while_still(|| {
+            pools::resample_all();
+            let held = meter::held(&account, before, Patience::Long)?;
+            let used = account.own_used().less(reserved);
+            Some(quota_core::ledger::correction(used, account.overhead(), account.soft(), held))
+        });
+        let Some(correction) = correction else { return keep(account, expected) };
         let (account, reserved) = expected.into_parts();
-        let used = account.own_used().less(reserved);
-        let correction = quota_core::ledger::correction(used, account.overhead(), account.soft(), held);
         let Correction::Raise(more) = correction else {
             account.give_back(reserved);
-            apply(account, correction);
+            apply(account, correction, still);
             return Ok(());
         };
         if kind == Kind::Context {
@@ -109,16 +121,26 @@ fn keep(account: Account, expected: Held) -> Answer {
 
 /// Books what is held now, fit or not: it is held already. False when nobody says.
 pub(crate) fn settle(account: Account) -> bool {
+    settle_with(account, Patience::Long)
+}
+
+fn settle_with(account: Account, patience: Patience) -> bool {
     let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return false };
-    pools::resample_if_stale();
-    let Some(held) = meter::held(&account, None) else { return false };
-    apply(account, account.correction(held));
+    let (correction, still) = flight::while_still(|| {
+        pools::resample_all();
+        Some(account.correction(meter::held(&account, None, patience)?))
+    });
+    let Some(correction) = correction else { return false };
+    apply(account, correction, still);
     true
 }
 
-fn apply(account: Account, correction: Correction) {
+/// Corrects the books. What seems to be gone may only be in the middle of an allocation of another thread's; then it
+/// is looked at again later.
+fn apply(account: Account, correction: Correction, still: bool) {
     match correction {
         Correction::None => {}
+        Correction::Lower(_) if !still => mark_stale(),
         Correction::Raise(more) => {
             let _charge = account.force(more).commit();
             account.add_overhead(more);
@@ -138,8 +160,18 @@ pub(crate) fn linger(account: Account, units: Units) {
     account.add_overhead(units);
     process().overhead.lingering.fetch_add(units.bytes().0, Ordering::Relaxed);
     if !settle(account) {
-        apply(account, Correction::Lower(units));
+        apply(account, Correction::Lower(units), true);
     }
+}
+
+/// Pointers that the books don't know may hold memory that was measured.
+pub(crate) fn watch_frees() {
+    process().overhead.watches_frees.store(true, Ordering::Relaxed);
+}
+
+/// A pointer or an array was freed that the books don't know.
+pub(crate) fn unknown_freed() {
+    if process().overhead.watches_frees.load(Ordering::Relaxed) { settle_all() } else { settle_lingering() }
 }
 
 /// Where something was freed or is looked at: what lingered may be gone. Costs a load while nothing does.
@@ -161,18 +193,29 @@ pub(crate) fn mark_stale() {
     process().overhead.is_stale.store(true, Ordering::Relaxed);
 }
 
+/// Memory of others was let in. The driver counts it as ours once they are gone; where a daemon watches, it sees that.
+pub(crate) fn imported() {
+    process().overhead.has_imports.store(true, Ordering::Relaxed);
+}
+
 /// At a synchronisation: measures if something happened since the last time.
 pub(crate) fn settle_if_stale() {
     let overhead = &process().overhead;
+    if overhead.has_imports.load(Ordering::Relaxed) && !account::is_watched() {
+        mark_stale();
+    }
     if overhead.is_stale.load(Ordering::Relaxed) && is_time(PAUSE) && overhead.is_stale.swap(false, Ordering::Relaxed) {
-        settle_all();
+        let settled = account::all_with_memory().into_iter().all(|account| settle_with(account, Patience::Short));
+        overhead.is_stale.fetch_or(!settled, Ordering::Relaxed);
     }
 }
 
-/// Before a refusal: some of the overhead may be gone.
+/// Before a refusal: what lingered, or what something was seen to change, may be gone.
 pub(crate) fn settle_under_pressure(account: Account) {
-    if account.overhead() > Units::ZERO && is_time(PAUSE_UNDER_PRESSURE) {
-        settle(account);
+    let overhead = &process().overhead;
+    let may_be_gone = overhead.lingering.load(Ordering::Relaxed) > 0 || overhead.is_stale.load(Ordering::Relaxed);
+    if may_be_gone && is_time(PAUSE_UNDER_PRESSURE) {
+        settle_with(account, Patience::Short);
     }
 }
 

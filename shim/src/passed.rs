@@ -42,7 +42,7 @@ pub const PASSED: &[Passed] = &[
         "cuMemAdvise", "cuStreamAttachMemAsync", "cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess", "cuIpcGetMemHandle",
         "cuMemPoolExportPointer", "cuMemPoolExportToShareableHandle",
         "cuGraphicsMapResources", "cuGraphicsUnmapResources", "cuGLMapBufferObject", "cuGLMapBufferObjectAsync",
-        "cuGLUnmapBufferObject", "cuGLUnmapBufferObjectAsync", "cuMemMapArrayAsync",
+        "cuGLUnmapBufferObject", "cuGLUnmapBufferObjectAsync",
     ]) },
     Passed { reason: "changes what a graph is, which is asked of the driver when it is instantiated, or what can't change its memory", what: What::Names(&[
         "cuGraphAddChildGraphNode", "cuGraphAddMemFreeNode", "cuGraphExecUpdate", "cuDeviceSetGraphMemAttribute",

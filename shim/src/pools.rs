@@ -48,7 +48,7 @@ impl Source {
         }
     }
 
-    /// What it grows by, where there is room.
+    /// What it grows by, where there is room, until we know better.
     fn step(self) -> u64 {
         match self {
             Self::Pool(_) => POOL_GROWTH,
@@ -62,6 +62,10 @@ struct Pool {
     /// The device that is charged; `None` for host memory and for pools of others.
     device: Option<usize>,
     charged: Units,
+    /// What the driver grows it by, where there is room, as far as we have seen.
+    step: u64,
+    /// What it held before the last allocation that had to grow it.
+    before: u64,
 }
 
 fn pools() -> &'static Pools {
@@ -70,7 +74,7 @@ fn pools() -> &'static Pools {
 
 /// Remembers a pool that the program made: on `device`, or where nothing is charged.
 pub(crate) fn remember(pool: Source, device: Option<usize>) {
-    pools().known.lock().entry(pool).or_insert(Pool { device, charged: Units::ZERO });
+    pools().known.lock().entry(pool).or_insert(Pool { device, charged: Units::ZERO, step: pool.step(), before: 0 });
 }
 
 /// The device that allocations from `pool` are charged to.
@@ -87,18 +91,35 @@ pub(crate) fn find_default(pool: usize) -> Option<usize> {
 }
 
 /// Charges the growth that an allocation of `bytes` may cause.
+///
+/// # Errors
+/// When it doesn't fit, even with all pools trimmed.
 pub(crate) fn reserve(account: Account, pool: Source, bytes: u64) -> Result<account::Held, Refusal> {
-    // The driver grows a pool by whole steps; where a step doesn't fit, what is needed may.
-    let Some(growth) = growth(account, pool, bytes, 0) else { return account.reserve(0) };
-    match account.try_reserve(round_up(growth, pool.step()).unwrap_or(u64::MAX)) {
-        Some(held) => Ok(held),
-        None => account.reserve(round_up(growth, DEVICE_PAGE).unwrap_or(u64::MAX)),
+    // The driver grows a pool by whole steps, if the device has room for one, and then takes more than is needed.
+    let whole = |growth| {
+        let step = pools().known.lock().get(&pool).map_or(DEVICE_PAGE, |entry| entry.step);
+        round_up(growth, step).unwrap_or(u64::MAX)
+    };
+    let first = growth(account, pool, bytes, 0).map_or(0, whole);
+    if let Some(held) = account.try_reserve(first) {
+        return Ok(held);
     }
+    account.relieve();
+    // This pool may have been trimmed as well, and has to grow by more now.
+    let Some(growth) = growth(account, pool, bytes, 0) else { return account.reserve(0) };
+    let whole = whole(growth);
+    let is_current = account::of_current_device()?.is_some_and(|current| current.device() == account.device());
+    let has_room = !is_current || calls::free_bytes().is_ok_and(|free| free >= whole);
+    account.reserve_at_last(if has_room { whole } else { round_up(growth, DEVICE_PAGE).unwrap_or(u64::MAX) })
 }
 
 /// The same where `left` bytes that are in use will be free by then, without steps.
 pub(crate) fn reserve_beside(account: Account, pool: Source, bytes: u64, left: u64) -> Result<account::Held, Refusal> {
-    account.reserve(growth(account, pool, bytes, left).unwrap_or(0))
+    if let Some(held) = try_reserve(account, pool, bytes, left) {
+        return Ok(held);
+    }
+    account.relieve();
+    account.reserve_at_last(growth(account, pool, bytes, left).unwrap_or(0))
 }
 
 /// The same, without trimming anything and without a word when it doesn't fit.
@@ -112,7 +133,14 @@ fn growth(account: Account, pool: Source, bytes: u64, left: u64) -> Option<u64> 
     let (reserved, used) = pool.sample().ok()?;
     let used = used.saturating_sub(left);
     let wanted = round_up(bytes, BLOCK_UNIT).and_then(|bytes| bytes.checked_add(used)).unwrap_or(u64::MAX);
-    Some(wanted.saturating_sub(reserved)).filter(|growth| *growth > 0)
+    let growth = wanted.saturating_sub(reserved);
+    if growth == 0 {
+        return None;
+    }
+    if let Some(entry) = pools().known.lock().get_mut(&pool) {
+        entry.before = reserved;
+    }
+    Some(growth)
 }
 
 /// After an allocation: charges what the pool really holds now, from `held` and beyond.
@@ -126,6 +154,12 @@ pub(crate) fn settle(pool: Source, held: account::Held) -> Result<(), Refusal> {
     let growth = holds.less(entry.charged);
     let shrunk = entry.charged.less(holds);
     let (account, reserved) = held.into_parts();
+    let grown = holds.bytes().0.saturating_sub(entry.before);
+    let is_odd = !grown.is_multiple_of(entry.step) && reserved != Units::ZERO;
+    if is_odd && calls::free_bytes().is_ok_and(|free| free >= entry.step) {
+        // There is room for a whole step, and it took less.
+        entry.step = DEVICE_PAGE;
+    }
     account.give_back(reserved.less(growth));
     if let Err(refusal) = account.reserve_beyond(growth.less(reserved)) {
         account.give_back(reserved);
@@ -205,7 +239,7 @@ pub(crate) fn trim_all(device: usize) -> bool {
 /// The pool is destroyed. What is still allocated from it lives until it is freed.
 pub(crate) fn forget(pool: usize) {
     let gone = pools().known.lock().remove(&Source::Pool(pool));
-    if let Some(Pool { device: Some(device), charged }) = gone
+    if let Some(Pool { device: Some(device), charged, .. }) = gone
         && charged != Units::ZERO
         && let Some(account) = of_member_device(device)
     {

@@ -75,10 +75,13 @@ fn exports(bodies: &BTreeMap<String, String>) -> String {
 fn export(index: usize, symbol: &Symbol, module: Option<&String>, out: &mut String) {
     let name = symbol.name;
     let stateless = STATELESS.contains(&name);
+    // These ask and change what locks and checkpoints are, so that they work in a locked process, too.
+    let unheld = stateless || name.starts_with("cuCheckpoint");
     let since = driver_api::since(driver_api::SymbolId(index)).max(1);
     let per_thread = symbol.per_thread;
-    let entry =
-        format!("&Entry {{ name: {name:?}, since: {since}, stateless: {stateless}, per_thread: {per_thread} }}");
+    let entry = format!(
+        "&Entry {{ name: {name:?}, since: {since}, stateless: {stateless}, unheld: {unheld}, per_thread: {per_thread} }}"
+    );
     let Some(module) = module else {
         writeln!(
             out,

@@ -1,6 +1,7 @@
 //! What processes are charged, as the ledger has it, against what they hold, as the simulated machine has it.
 
 use quota_core::ledger::Ledger;
+use quota_wire::lock::LedgerLock;
 use quota_wire::memory::{Access, Mapping};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,20 @@ impl Books {
         self.sum(device, |ledger, slot, place| ledger.used_by(slot, place).0)
     }
 
+    /// Bytes that all processes together may charge without asking, which is at least what they are charged. Unlike a
+    /// sum of charges, which others change while it is made, it is exact.
+    pub fn stock_in_all(&self, device: usize) -> u64 {
+        let uuid = self.machine.devices()[device].uuid;
+        let stock = |path: &PathBuf| {
+            let file = std::fs::File::options().read(true).write(true).open(path).ok()?;
+            let ledger = Mapping::<Ledger>::new(file.as_fd(), Access::ReadOnly).ok()?;
+            let (place, _) = ledger.devices().find(|(_, known)| *known == uuid)?;
+            let guard = LedgerLock::take(file.as_fd()).ok()?;
+            Some(ledger.stock(place, guard.token()).0)
+        };
+        self.ledgers.iter().filter_map(stock).sum()
+    }
+
     /// Bytes that process `pid` holds on a device.
     pub fn held(&self, pid: u32, device: usize) -> u64 {
         let processes = self.machine.processes(device);
@@ -46,6 +61,16 @@ impl Books {
     /// Bytes that all processes together hold on a device.
     pub fn held_in_all(&self, device: usize) -> u64 {
         self.machine.processes(device).iter().map(|process| process.bytes).sum()
+    }
+
+    /// A line for each process: pid, held, charged, overhead.
+    pub fn dump(&self, device: usize) -> String {
+        let row = |process: fake_machine::ProcessUse| {
+            let pid = process.host_pid;
+            let (charged, overhead) = (self.charged(pid, device), self.overhead(pid, device));
+            format!("{pid}: {} held, {charged} charged, {overhead} overhead\n", process.bytes)
+        };
+        self.machine.processes(device).into_iter().map(row).collect()
     }
 
     fn sum(
@@ -64,4 +89,16 @@ impl Books {
         }
         sum
     }
+}
+
+/// The ledger of the tenant that process `pid` is a member of, through the process's own descriptor.
+pub fn ledger_of(pid: u32) -> PathBuf {
+    let folder = PathBuf::from(format!("/proc/{pid}/fd"));
+    let descriptors = std::fs::read_dir(&folder).expect("it lives").flatten().map(|entry| entry.path());
+    let is_ledger = |path: &PathBuf| {
+        let target = std::fs::read_link(path).unwrap_or_default();
+        let target = target.to_string_lossy();
+        target.starts_with("/memfd:gpuquota-ledger") || target.ends_with(".gpuquota") || target.contains("/gpuquota-")
+    };
+    descriptors.into_iter().find(is_ledger).expect("it has a ledger open")
 }

@@ -3,8 +3,12 @@
 //! A test sets a machine up in one line, runs a program in one, and compares the lines it printed.
 
 mod books;
+mod chaos;
+mod journal;
 
-pub use books::Books;
+pub use books::{Books, ledger_of};
+pub use chaos::{Chaos, Crowd};
+pub use journal::{Asked, asked};
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};

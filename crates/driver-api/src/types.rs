@@ -63,7 +63,7 @@ pub type CUdeviceptr_v1 = c_uint;
 pub type CUmemGenericAllocationHandle = u64;
 pub type CUtexObject = u64;
 pub type CUsurfObject = u64;
-pub type CUlogicalEndpointId = u64;
+pub type CUlogicalEndpointId = c_uint;
 pub type CUgraphConditionalHandle = u64;
 pub type CUlogIterator = c_uint;
 
@@ -294,6 +294,35 @@ layouts! {
     /// The handle is a union; its first word is a descriptor for the kinds that are one.
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC { r#type: c_int, handle: [u64; 2], size: u64, flags: c_uint, reserved: [c_uint; 16] }
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC { offset: u64, size: u64, flags: c_uint, reserved: [c_uint; 16] }
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC {
+        offset: u64, arrayDesc: CUDA_ARRAY3D_DESCRIPTOR, numLevels: c_uint, reserved: [c_uint; 16],
+    }
+    CUcheckpointLockArgs { timeoutMs: c_uint, reserved0: c_uint, reserved1: [u64; 7] }
+    CUcheckpointCheckpointArgs { customStorageInfo_out: *mut c_void, reserved: [u8; 56] }
+    CUcheckpointGpuPair { oldUuid: CUuuid, newUuid: CUuuid }
+    CUcheckpointRestoreArgs {
+        gpuPairs: *const CUcheckpointGpuPair, gpuPairsCount: c_uint, padding0: c_uint,
+        customStorageInfo_out: *mut c_void, reserved: [u8; 40],
+    }
+    CUcheckpointUnlockArgs { reserved: [u64; 8] }
+    /// `member` is a union: the owner of a unicast endpoint, or how many devices a multicast one has.
+    CUlogicalEndpointProp { r#type: c_int, member: c_int, size: u64, ipcHandleTypes: c_uint, flags: c_uint }
+    CUmulticastObjectProp { numDevices: c_uint, size: usize, handleTypes: u64, flags: u64 }
+    CUDA_ARRAY_SPARSE_PROPERTIES {
+        tileWidth: c_uint, tileHeight: c_uint, tileDepth: c_uint, miptailFirstLevel: c_uint, miptailSize: u64,
+        flags: c_uint, reserved: [c_uint; 4],
+    }
+    /// `subresource` is a union: level, layer, offsets and extents as eight 32-bit numbers, or for a mip tail its
+    /// layer, offset and size.
+    CUarrayMapInfo {
+        resourceType: c_int, resource: *mut c_void, subresourceType: c_int, subresource: [u64; 4],
+        memOperationType: c_int, memHandleType: c_int, memHandle: CUmemGenericAllocationHandle, offset: u64,
+        deviceBitMask: c_uint, flags: c_uint, reserved: [c_uint; 2],
+    }
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS {
+        smCount: c_uint, coscheduledSmCount: c_uint, preferredCoscheduledSmCount: c_uint, flags: c_uint,
+        localityDomainId: c_uint, reserved: [c_uint; 11],
+    }
 }
 
 #[cfg(test)]
@@ -330,6 +359,16 @@ mod tests {
             (size_of::<CUDA_RESOURCE_VIEW_DESC>(), 112),
             (size_of::<CUdevSmResource>(), 20),
             (size_of::<CUdevResource>(), 144),
+            (size_of::<CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC>(), 120),
+            (size_of::<CUcheckpointLockArgs>(), 64),
+            (size_of::<CUcheckpointCheckpointArgs>(), 64),
+            (size_of::<CUcheckpointRestoreArgs>(), 64),
+            (size_of::<CUcheckpointUnlockArgs>(), 64),
+            (size_of::<CUlogicalEndpointProp>(), 24),
+            (size_of::<CUmulticastObjectProp>(), 32),
+            (size_of::<CUDA_ARRAY_SPARSE_PROPERTIES>(), 48),
+            (size_of::<CUarrayMapInfo>(), 96),
+            (size_of::<CU_DEV_SM_RESOURCE_GROUP_PARAMS>(), 64),
         ];
         for (at, (ours, theirs)) in sizes.into_iter().enumerate() {
             assert_eq!(ours, theirs, "row {at}");

@@ -11,6 +11,8 @@
 //!   `quota_wire::lock`), so that it dies with its holder. When the sum would pass the cap, the slack of
 //!   the others (`stock - used`) is taken back first, by compare-and-swap against their lock-free charges.
 //! - Lowering a stock and clearing a dead process's slot only ever lower the sum, so they need no lock.
+//! - Only [`Ledger::force`] and a cap that falls can leave the sum above the cap. Then slack is taken back, and a
+//!   stock without slack falls with what is given back: whoever wants more has to ask.
 //!
 //! A process killed between any two instructions leaves words that are valid as they stand; its slot is
 //! cleared when the kernel reports the death. There is no state that needs repair.
@@ -276,7 +278,10 @@ impl Ledger {
         }
     }
 
-    /// Gives `amount` back to the process's stock.
+    /// Gives `amount` back to the process's stock; where that is used up, the stock falls with it.
+    ///
+    /// A stock without slack may be one of which the slack was taken back, because the sum has passed the cap:
+    /// what is freed then must not be charged again without asking.
     ///
     /// Giving back more than is charged leaves zero: a mistake must not turn into room for others.
     pub fn give_back(&self, slot: SlotId, device: DeviceId, amount: Units) {
@@ -284,8 +289,9 @@ impl Ledger {
         let mut now = word.load(Ordering::Relaxed);
         loop {
             let (stock, used) = unpack(now);
-            let after = pack(stock, used.saturating_sub(amount.0));
-            match word.compare_exchange_weak(now, after, Ordering::AcqRel, Ordering::Relaxed) {
+            let after = used.saturating_sub(amount.0);
+            let stock_after = if stock == used { after } else { stock };
+            match word.compare_exchange_weak(now, pack(stock_after, after), Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(seen) => now = seen,
             }
@@ -305,9 +311,7 @@ impl Ledger {
         let cap_units = cap.0 / UNIT;
         for reclaimed in [false, true] {
             if reclaimed {
-                for other in self.slots() {
-                    self.drop_slack(other, device);
-                }
+                self.drop_all_slack(device);
             }
             if self.raise(slot, device, amount, cap_units) {
                 return Ok(());
@@ -317,7 +321,10 @@ impl Ledger {
     }
 
     /// Charges `amount` whatever the cap: for memory that is held already, and where quotas are only observed.
+    ///
+    /// That may raise the sum of the stocks beyond the cap, so nobody keeps slack: who wants more has to ask.
     pub fn force(&self, slot: SlotId, device: DeviceId, amount: Units, _lock: &Locked<'_>) {
+        self.drop_all_slack(device);
         let word = self.word(slot, device);
         let mut now = word.load(Ordering::Relaxed);
         loop {
@@ -371,6 +378,13 @@ impl Ledger {
         }
     }
 
+    /// Lowers every stock to what is used; under the lock, so that none grows again meanwhile.
+    fn drop_all_slack(&self, device: DeviceId) {
+        for slot in self.slots() {
+            self.drop_slack(slot, device);
+        }
+    }
+
     /// What all processes have charged on `device`.
     pub fn used(&self, device: DeviceId) -> Bytes {
         let units: u64 =
@@ -381,6 +395,14 @@ impl Ledger {
     /// What the process of `slot` has charged on `device`.
     pub fn used_by(&self, slot: SlotId, device: DeviceId) -> Bytes {
         Units(unpack(self.word(slot, device).load(Ordering::Relaxed)).1).bytes()
+    }
+
+    /// What all processes together may charge on `device` without asking. Under the ledger's lock it can only fall, so
+    /// that the sum is one that there was.
+    pub fn stock(&self, device: DeviceId, _lock: &Locked<'_>) -> Bytes {
+        let units: u64 =
+            self.slots().map(|slot| u64::from(unpack(self.word(slot, device).load(Ordering::Relaxed)).0)).sum();
+        Bytes(units * UNIT)
     }
 
     fn slot(&self, slot: SlotId) -> &Slot {

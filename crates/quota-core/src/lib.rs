@@ -2,6 +2,7 @@
 //! processes of a tenant account for device memory together.
 #![forbid(unsafe_code)]
 
+mod basis;
 pub mod ledger;
 pub mod settings;
 pub mod units;

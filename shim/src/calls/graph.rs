@@ -119,6 +119,10 @@ pub(crate) fn destroy_green_context(green: usize) -> Called<()> {
     when_done(call!(cuGreenCtxDestroy(green as CUgreenCtx => CUgreenCtx)), ())
 }
 
+pub(crate) fn destroy_external_memory(memory: usize) -> Called<()> {
+    when_done(call!(cuDestroyExternalMemory(memory as CUexternalMemory => CUexternalMemory)), ())
+}
+
 pub(crate) fn unload_module(module: usize) -> Called<()> {
     when_done(call!(cuModuleUnload(module as CUmodule => CUmodule)), ())
 }

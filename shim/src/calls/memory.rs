@@ -16,6 +16,13 @@ pub(crate) fn current_pool(device: CUdevice) -> Called<usize> {
     when_done(code, pool as usize)
 }
 
+/// What the device of the current context has free, whoever uses the rest.
+pub(crate) fn free_bytes() -> Called<u64> {
+    let (mut free, mut total) = (0usize, 0usize);
+    let code = outside_captures(|| call!(cuMemGetInfo_v2(&mut free => *mut usize, &mut total => *mut usize)));
+    when_done(code, free as u64)
+}
+
 /// The pool that a device starts with.
 pub(crate) fn default_pool(device: CUdevice) -> Called<usize> {
     let mut pool: CUmemoryPool = core::ptr::null_mut();

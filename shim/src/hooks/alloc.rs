@@ -4,6 +4,7 @@
 use super::Answer;
 use crate::args::Out;
 use crate::entry::Next;
+use crate::flight::Flight;
 use crate::{account, calls, live};
 use driver_api::layout::{DEVICE_PAGE, round_up};
 use driver_api::{CUdeviceptr, CUdeviceptr_v1};
@@ -20,6 +21,7 @@ pub(crate) fn cuMemAlloc(next: Next<'_>, dptr: Out<CUdeviceptr_v1>, bytesize: u3
 }
 
 fn block(next: Next<'_>, bytes: u64, address: impl Fn() -> usize) -> Answer {
+    let _flight = Flight::enter();
     // Nothing asked, or no context: the driver's error.
     let (1.., Some(context)) = (bytes, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
@@ -52,6 +54,7 @@ pub(crate) fn cuMemAllocPitch(
 }
 
 fn pitched(next: Next<'_>, width: u64, height: u64, made: impl Fn() -> (CUdeviceptr, u64)) -> Answer {
+    let _flight = Flight::enter();
     let bound = round_up(width, PITCH_BOUND).and_then(|pitch| pitch.checked_mul(height)).unwrap_or(u64::MAX);
     let (1.., Some(context)) = (bound, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
@@ -76,6 +79,7 @@ fn pitched(next: Next<'_>, width: u64, height: u64, made: impl Fn() -> (CUdevice
 
 /// Managed memory is charged in full, wherever its pages are: they may all come to the device.
 pub(crate) fn cuMemAllocManaged(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize, _flags: u32) -> Answer {
+    let _flight = Flight::enter();
     let (1.., Some(context)) = (bytesize, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
     let pending = live::reserve_soft(account, context, round_up(bytesize as u64, DEVICE_PAGE).unwrap_or(u64::MAX))?;

@@ -4,7 +4,8 @@
 use super::Answer;
 use crate::args::{In, Out};
 use crate::entry::Next;
-use crate::{account, calls, live};
+use crate::flight::Flight;
+use crate::{account, calls, live, overhead};
 use core::ffi::c_void;
 use driver_api::layout::ArrayShape;
 use driver_api::{
@@ -79,6 +80,7 @@ fn shape(d: &CUDA_ARRAY3D_DESCRIPTOR) -> ArrayShape {
 
 /// Handles of arrays are addresses of the driver's, so they share the books with pointers.
 fn create(next: Next<'_>, handle: Out<*mut c_void>, bytes: Option<u64>) -> Answer {
+    let _flight = Flight::enter();
     // An unknown format or an empty shape is the driver's to refuse; a sparse array owns nothing.
     let (Some(bytes @ 1..), Some(context)) = (bytes, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
@@ -89,6 +91,7 @@ fn create(next: Next<'_>, handle: Out<*mut c_void>, bytes: Option<u64>) -> Answe
 }
 
 fn destroy(next: Next<'_>, handle: *mut c_void) -> Answer {
+    let _flight = Flight::enter();
     let block = live::take(handle as usize);
     match (next.call(), block) {
         (Ok(()), Some(block)) => live::credit(block),
@@ -96,7 +99,10 @@ fn destroy(next: Next<'_>, handle: *mut c_void) -> Answer {
             live::put_back(handle as usize, block);
             return Err(refusal);
         }
-        (answer, None) => return answer,
+        (answer, None) => {
+            answer?;
+            overhead::unknown_freed();
+        }
     }
     Ok(())
 }

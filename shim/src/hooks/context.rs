@@ -176,6 +176,9 @@ pub(crate) fn cuGreenCtxCreate(
     dev: CUdevice,
     _flags: u32,
 ) -> Answer {
+    if calls::primary_is_active(dev) {
+        return next.call();
+    }
     made(next, phCtx, dev, |green| calls::destroy_green_context(green as usize))
 }
 
@@ -183,6 +186,7 @@ pub(crate) fn cuGreenCtxDestroy(next: Next<'_>, _hCtx: CUgreenCtx) -> Answer {
     next.call()?;
     // The device isn't known any more, nor whether the primary context went with it.
     live::primaries_are(calls::primary_is_active);
+    live::contexts_are(|context| calls::device_of_context(context).is_some());
     pools::resample_all();
     overhead::settle_all();
     Ok(())

@@ -4,6 +4,7 @@
 
 use super::Answer;
 use crate::entry::Next;
+use crate::flight::Flight;
 use crate::{live, overhead, pools};
 use driver_api::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 
@@ -21,13 +22,14 @@ pub(crate) fn cuMemFreeAsync(next: Next<'_>, dptr: CUdeviceptr, _hStream: CUstre
 }
 
 fn free(next: Next<'_>, pointer: CUdeviceptr) -> Answer {
+    let _flight = Flight::enter();
     // Out of the books first: once the driver has freed it, another thread may get the same address.
     let Some(block) = live::take(pointer as usize) else {
         next.call()?;
         // Perhaps a pool's: what the pool lets go shows now or at a later synchronisation.
         pools::mark_stale();
         pools::resample_if_stale();
-        overhead::settle_lingering();
+        overhead::unknown_freed();
         return Ok(());
     };
     match next.call() {

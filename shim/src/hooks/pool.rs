@@ -6,6 +6,7 @@ use crate::account::{self, Account};
 use crate::args::{In, Out};
 use crate::calls;
 use crate::entry::{Lane, Next};
+use crate::flight::Flight;
 use crate::pools::{self, Source};
 use core::ffi::c_void;
 use driver_api::{CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream};
@@ -42,6 +43,7 @@ fn allocate(
     account: Account,
     pool: usize,
 ) -> Answer {
+    let _flight = Flight::enter();
     let per_thread = next.lane == Lane::PerThread;
     // A captured allocation takes no memory: it becomes a node of the graph.
     if calls::is_capturing(stream, per_thread) {

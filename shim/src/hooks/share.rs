@@ -7,7 +7,7 @@ use crate::args::Raw;
 use crate::entry::Next;
 use crate::{live, overhead, vmm};
 use core::ffi::c_void;
-use driver_api::{CUdevice, CUdeviceptr, CUlogicalEndpointId, CUmemGenericAllocationHandle};
+use driver_api::{CUarrayMapInfo, CUdevice, CUdeviceptr, CUlogicalEndpointId, CUmemGenericAllocationHandle, CUstream};
 
 pub(crate) fn cuMemExportToShareableHandle(
     next: Next<'_>,
@@ -92,6 +92,24 @@ pub(crate) fn cuMulticastBindAddr_v2(
 ) -> Answer {
     next.call()?;
     shared_at(memptr);
+    Ok(())
+}
+
+/// Tiles of a sparse array keep the memory behind them.
+pub(crate) fn cuMemMapArrayAsync(
+    next: Next<'_>,
+    mapInfoList: Raw<CUarrayMapInfo>,
+    count: u32,
+    _hStream: CUstream,
+) -> Answer {
+    let handles: Vec<_> = match mapInfoList.out() {
+        Some(list) => (0..count as usize).map(|at| list.get_nth(at).memHandle).collect(),
+        None => Vec::new(),
+    };
+    next.call()?;
+    handles.into_iter().filter(|handle| *handle != 0).for_each(vmm::shared);
+    // What was behind a tile until now may be gone once the stream gets there.
+    overhead::mark_stale();
     Ok(())
 }
 

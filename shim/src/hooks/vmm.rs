@@ -4,7 +4,8 @@
 use super::Answer;
 use crate::args::{In, Out, Raw};
 use crate::entry::Next;
-use crate::{account, vmm};
+use crate::flight::Flight;
+use crate::{account, overhead, vmm};
 use core::ffi::c_void;
 use driver_api::{CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation};
 
@@ -29,6 +30,7 @@ pub(crate) fn cuMemCreate(
     prop: In<CUmemAllocationProp>,
     _flags: u64,
 ) -> Answer {
+    let _flight = Flight::enter();
     // The device is the one named in the properties, whatever context the thread has, if any.
     let account = match device_of_location(prop.get().location) {
         Some(device) if size > 0 => account::of_device(device)?,
@@ -41,6 +43,7 @@ pub(crate) fn cuMemCreate(
 }
 
 pub(crate) fn cuMemRelease(next: Next<'_>, handle: CUmemGenericAllocationHandle) -> Answer {
+    let _flight = Flight::enter();
     next.call()?;
     vmm::released(handle);
     Ok(())
@@ -60,6 +63,7 @@ pub(crate) fn cuMemMap(
 }
 
 pub(crate) fn cuMemUnmap(next: Next<'_>, ptr: CUdeviceptr, size: usize) -> Answer {
+    let _flight = Flight::enter();
     next.call()?;
     vmm::unmapped(ptr, size as u64);
     Ok(())
@@ -84,5 +88,6 @@ pub(crate) fn cuMemImportFromShareableHandle(
 ) -> Answer {
     next.call()?;
     vmm::imported(handle.get());
+    overhead::imported();
     Ok(())
 }

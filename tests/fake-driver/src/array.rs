@@ -4,6 +4,7 @@
 
 pub(crate) mod legacy;
 pub(crate) mod mipmap;
+pub(crate) mod sparse;
 
 use crate::args::{Answer, get, put};
 use crate::capture;
@@ -42,6 +43,8 @@ pub(crate) struct Array {
     charged: u64,
     /// True for a level, which ends with its array.
     is_level: bool,
+    /// Memory that was mapped to it, for one that owns none.
+    tiles: sparse::Tiles,
 }
 
 impl Drop for Array {
@@ -60,8 +63,18 @@ impl Array {
         let slices = shape.depth.max(1);
         let charged = if is_level { 0 } else { shape.bytes().ok_or(CUresult::OUT_OF_MEMORY)? };
         context.device.take(charged)?;
-        let mut array =
-            Self { shape, context: Arc::clone(context), start: 0, room: 0, row_bytes, rows, slices, charged, is_level };
+        let mut array = Self {
+            shape,
+            context: Arc::clone(context),
+            start: 0,
+            room: 0,
+            row_bytes,
+            rows,
+            slices,
+            charged,
+            is_level,
+            tiles: sparse::Tiles::default(),
+        };
         if shape.flags & (ARRAY_SPARSE | ARRAY_DEFERRED_MAPPING) == 0 {
             let bytes = row_bytes.checked_mul(rows).and_then(|slice| slice.checked_mul(slices));
             let room = bytes.and_then(|bytes| bytes.checked_next_multiple_of(pages::HOST_PAGE));
@@ -113,7 +126,7 @@ fn rows_of(shape: &ArrayShape) -> Option<(u64, u64)> {
 }
 
 /// The shape that a descriptor asks for, if a device can have it.
-fn shape_of(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, device: &Device) -> Answer<ArrayShape> {
+pub(crate) fn shape_of(descriptor: &CUDA_ARRAY3D_DESCRIPTOR, device: &Device) -> Answer<ArrayShape> {
     let shape = ArrayShape {
         width: descriptor.Width as u64,
         height: descriptor.Height as u64,

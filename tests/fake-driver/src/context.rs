@@ -39,6 +39,8 @@ pub(crate) struct Context {
     api_version: u32,
     flags: AtomicU32,
     limits: Mutex<Limits>,
+    /// Local memory of a thread that there is room for.
+    local_room: AtomicU64,
     settings: Mutex<properties::Settings>,
     peers: Mutex<Peers>,
     /// What its small blocks of memory take together.
@@ -75,6 +77,7 @@ impl Context {
             api_version,
             flags: AtomicU32::new(flags),
             limits: Mutex::new(Limits::new()),
+            local_room: AtomicU64::new(limits::LOCAL_BYTES_DEFAULT),
             settings: Mutex::default(),
             peers: Mutex::default(),
             small_blocks: Mutex::default(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod identity;
+pub(crate) mod notify;
 
 use crate::args::{Answer, put};
 use crate::entry::{self, Call};

@@ -1,9 +1,12 @@
 //! What happens around every call: initialisation, forks, versions, injected failures, latency, journal.
 //!
 //! None of that costs anything while nothing of it is asked for: the benchmarks of the shim measure its
-//! overhead against these functions. One word, [`READY`], tells a call that it may go straight to its body.
+//! overhead against these functions. One word, [`READY`], tells a call that it may go straight to its body,
+//! and a word of the machine's that nobody has locked the process.
 
 use crate::args::Answer;
+use crate::state;
+use crate::stream::callbacks;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use driver_api::{CUmemLocation, CUresult};
@@ -21,6 +24,8 @@ pub(crate) struct Entry {
     pub(crate) since: u64,
     /// True when it works without `cuInit`.
     pub(crate) stateless: bool,
+    /// True when it works in a process that is locked or checkpointed.
+    pub(crate) unheld: bool,
     /// True for `_ptds` and `_ptsz`.
     pub(crate) per_thread: bool,
 }
@@ -197,6 +202,20 @@ pub(crate) fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
+/// True when somebody has locked this process: calls then wait.
+#[inline]
+fn is_held() -> bool {
+    state::started().is_some_and(|driver| driver.machine.is_held())
+}
+
+/// Waits until the call may go on. What a stream calls is part of the work that the lock waits for.
+fn wait_while_held(entry: &Entry) {
+    let passes = entry.unheld || is_forked() || callbacks::forbid_inside().is_err();
+    if let Some(driver) = state::started().filter(|_| !passes) {
+        driver.machine.wait_until_let_go();
+    }
+}
+
 /// Runs the body of a call that has one.
 #[inline]
 pub(crate) fn enter<const N: usize, R: Reply>(
@@ -206,7 +225,7 @@ pub(crate) fn enter<const N: usize, R: Reply>(
 ) -> CUresult {
     let call = Call { per_thread: entry.per_thread };
     let guarded = || catch_unwind(AssertUnwindSafe(|| body(&call).code())).unwrap_or(CUresult::UNKNOWN);
-    if entry.since <= READY.load(Ordering::Acquire) {
+    if entry.since <= READY.load(Ordering::Acquire) && !is_held() {
         return guarded();
     }
     let mut guarded = Some(guarded);
@@ -222,6 +241,7 @@ pub(crate) fn unmodelled(entry: &'static Entry) -> CUresult {
 /// A call for which something is to be done beside its body.
 #[cold]
 fn around(entry: &Entry, arguments: &[(&str, u64)], body: &mut dyn FnMut() -> CUresult) -> CUresult {
+    wait_while_held(entry);
     let settings = settings();
     let Some(knobs) = &settings.knobs else {
         return checked(entry, settings, body);

@@ -4,6 +4,7 @@ use crate::args::{Answer, put};
 use crate::capture::{self, Tips};
 use crate::entry::Call;
 use crate::graph::Payload;
+use crate::ipc::event::SharedEvent;
 use crate::registry::Registry;
 use crate::state;
 use crate::stream::callbacks::forbid_inside;
@@ -11,7 +12,7 @@ use crate::stream::{ContextStreams, DeviceQueue, End, Mark, Stream, belongs, now
 use core::ffi::c_uint;
 use driver_api::{CUevent, CUresult, CUstream};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const DISABLE_TIMING: c_uint = 2;
 const INTERPROCESS: c_uint = 4;
@@ -25,6 +26,8 @@ pub(crate) struct Event {
     pub(crate) queue: Arc<DeviceQueue>,
     flags: c_uint,
     state: Mutex<State>,
+    /// What other processes see of it, once they may.
+    shared: OnceLock<Arc<SharedEvent>>,
 }
 
 /// What an event was last recorded as.
@@ -44,6 +47,40 @@ impl Event {
     pub(crate) fn record(&self, stream: &Arc<Stream>) {
         stream.begin();
         self.set(vec![stream.mark()]);
+        if let Some(shared) = self.shared.get().cloned() {
+            let number = shared.record();
+            stream.host(move || shared.complete(number));
+        }
+    }
+
+    /// An event of another process, in the current context.
+    pub(crate) fn open(queue: &Arc<DeviceQueue>, shared: SharedEvent) -> CUevent {
+        let flags = DISABLE_TIMING | INTERPROCESS;
+        let shared = OnceLock::from(Arc::new(shared));
+        EVENTS.insert(Arc::new(Self { queue: Arc::clone(queue), flags, state: Mutex::default(), shared }))
+    }
+
+    /// What other processes are to see of it: made at the first question, when all that was recorded is done.
+    pub(crate) fn share(&self) -> Answer<Arc<SharedEvent>> {
+        if self.flags & (INTERPROCESS | DISABLE_TIMING) != INTERPROCESS | DISABLE_TIMING {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        if let Some(shared) = self.shared.get() {
+            return Ok(Arc::clone(shared));
+        }
+        let state = self.state.lock().clone();
+        if let State::Recorded { marks, .. } = state {
+            marks.iter().for_each(|(mark, _)| mark.wait());
+        }
+        let made = Arc::new(SharedEvent::new()?);
+        Ok(Arc::clone(self.shared.get_or_init(|| made)))
+    }
+
+    /// The record of any process that is not passed yet.
+    fn pending(&self) -> Option<(Arc<SharedEvent>, u64)> {
+        let shared = self.shared.get()?;
+        let number = shared.recorded();
+        (!shared.is_done(number)).then(|| (Arc::clone(shared), number))
     }
 
     fn set(&self, marks: Vec<Mark>) {
@@ -61,6 +98,10 @@ impl Event {
 
     /// Makes `stream` wait for what the event was last recorded as.
     pub(crate) fn wait_by(&self, stream: &Arc<Stream>) {
+        if let Some((shared, number)) = self.pending() {
+            stream.begin();
+            stream.defer(move |_| shared.wait(number));
+        }
         let state = self.state.lock().clone();
         if let State::Recorded { marks, .. } = state {
             stream.begin();
@@ -121,8 +162,8 @@ pub(crate) fn wait_in(stream: &Arc<Stream>, event: &Arc<Event>, flags: c_uint) -
     match state {
         State::Captured(tips) => capture::join(stream, &tips),
         // An event that was never recorded has nothing to wait for, whether captured or not.
-        State::Never => Ok(()),
-        State::Recorded { .. } => {
+        State::Never if event.shared.get().is_none() => Ok(()),
+        State::Never | State::Recorded { .. } => {
             if let Some(capture) = capture::enter(stream)? {
                 return Err(capture.invalidate(CUresult::STREAM_CAPTURE_ISOLATION));
             }
@@ -138,7 +179,8 @@ pub(crate) fn cuEventCreate(_: &Call, event: *mut CUevent, flags: c_uint) -> Ans
         return Err(CUresult::INVALID_VALUE);
     }
     let queue = Arc::clone(&state::current()?.streams.queue);
-    put(event, EVENTS.insert(Arc::new(Event { queue, flags, state: Mutex::default() })))
+    let shared = OnceLock::new();
+    put(event, EVENTS.insert(Arc::new(Event { queue, flags, state: Mutex::default(), shared })))
 }
 
 pub(crate) fn cuEventDestroy(_: &Call, event: CUevent) -> Answer {
@@ -182,6 +224,7 @@ pub(crate) fn cuEventQuery(_: &Call, event: CUevent) -> Answer {
         state => {
             capture::forbid_unsafe_call()?;
             match state {
+                _ if event.pending().is_some() => Err(CUresult::NOT_READY),
                 State::Recorded { marks, .. } if !all_done(&marks) => Err(CUresult::NOT_READY),
                 _ => Ok(()),
             }
@@ -201,6 +244,9 @@ pub(crate) fn cuEventSynchronize(_: &Call, event: CUevent) -> Answer {
             marks.iter().for_each(|(mark, _)| mark.wait());
             crate::pool::synchronised(event.queue.device);
         }
+    }
+    if let Some((shared, number)) = event.pending() {
+        shared.wait(number);
     }
     Ok(())
 }

@@ -109,7 +109,7 @@ pub(crate) fn context_closes(context: &Arc<Context>) {
 }
 
 const fn entry(name: &'static str) -> Entry {
-    Entry { name, since: 1, stateless: false, per_thread: false }
+    Entry { name, since: 1, stateless: false, unheld: false, per_thread: false }
 }
 
 fn load(out: *mut CUmodule, image: *const c_void) -> Answer {

@@ -1,9 +1,10 @@
-//! Memory of another API (Vulkan, say), imported by a descriptor and mapped as buffers.
+//! Memory of another API (Vulkan, say), imported by a descriptor and mapped as buffers and arrays.
 //!
 //! There is no such API here: any file that can be mapped stands for its memory, such as one from
 //! `memfd_create`. It counts as device memory from its import to the end of its last buffer.
 
 use crate::args::{Answer, get, put};
+use crate::array::mipmap;
 use crate::capture;
 use crate::context::Context;
 use crate::entry::Call;
@@ -13,7 +14,8 @@ use crate::registry::Registry;
 use crate::state;
 use driver_api::layout::{DEVICE_PAGE, round_up};
 use driver_api::{
-    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUdeviceptr, CUexternalMemory, CUresult,
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+    CUdeviceptr, CUexternalMemory, CUmipmappedArray, CUresult,
 };
 use std::fs::File;
 use std::sync::Arc;
@@ -27,10 +29,10 @@ const DEDICATED: u32 = 1;
 static IMPORTED: Registry<External> = Registry::new();
 
 /// Imported memory.
-struct External {
+pub(crate) struct External {
     file: File,
-    size: u64,
-    context: Arc<Context>,
+    pub(crate) size: u64,
+    pub(crate) context: Arc<Context>,
     charged: u64,
 }
 
@@ -113,7 +115,22 @@ pub(crate) fn cuExternalMemoryGetMappedBuffer(
     put(out, mapped + skipped)
 }
 
-/// Buffers that are still mapped keep the memory.
+/// A mipmapped array, which `cuMipmappedArrayDestroy` ends.
+pub(crate) fn cuExternalMemoryGetMappedMipmappedArray(
+    _: &Call,
+    out: *mut CUmipmappedArray,
+    external: CUexternalMemory,
+    description: *const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC,
+) -> Answer {
+    let external = IMPORTED.get(external)?;
+    let description = get(description)?;
+    if out.is_null() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    put(out, mipmap::map_external(&external, &description)?)
+}
+
+/// Buffers and arrays that are still mapped keep the memory.
 pub(crate) fn cuDestroyExternalMemory(_: &Call, external: CUexternalMemory) -> Answer {
     IMPORTED.remove(external).map(drop)
 }

@@ -12,8 +12,8 @@ use crate::state::{self, Device};
 use crate::stream::{NON_BLOCKING, Stream, calls, resolve};
 use core::ffi::{c_int, c_uint};
 use driver_api::{
-    CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevSmResource, CUdevice, CUevent, CUgreenCtx,
-    CUresult, CUstream,
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUcontext, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevSmResource,
+    CUdevice, CUevent, CUgreenCtx, CUresult, CUstream,
 };
 use std::sync::Arc;
 
@@ -147,6 +147,72 @@ pub(crate) fn cuDevSmResourceSplitByCount(
         optional(remaining, share(whole.sm.smCount - each * count));
     }
     put(groups, count)
+}
+
+/// How many multiprocessors a group gets of those that are left, and in which units; 0 of them when nothing fits.
+fn group_size(params: &CU_DEV_SM_RESOURCE_GROUP_PARAMS, whole: &CUdevSmResource, left: u32) -> Answer<(u32, u32)> {
+    const BACKFILL: c_uint = 1;
+    /// Units larger than two are for the devices whose default is.
+    const UNIT_MAX: c_uint = 32;
+    let usual = whole.smCoscheduledAlignment.max(2);
+    let unit = if params.coscheduledSmCount == 0 { usual } else { params.coscheduledSmCount };
+    let unit_max = if usual > 2 { UNIT_MAX } else { 2 };
+    let is_backfilled = params.flags & BACKFILL != 0;
+    let is_even = params.smCount.is_multiple_of(2) && unit.is_multiple_of(2);
+    let in_units = is_backfilled || params.coscheduledSmCount == 0 || params.smCount.is_multiple_of(unit);
+    let is_clean = params.flags & !BACKFILL == 0 && params.reserved == [0; 11];
+    if unit > unit_max || !is_even || !in_units || !is_clean || params.smCount > whole.smCount {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let most = if is_backfilled { left / 2 * 2 } else { left / unit * unit };
+    match params.smCount {
+        0 => Ok((most, unit)),
+        wanted if wanted > left => Err(INVALID_CONFIGURATION),
+        wanted => Ok((wanted, unit)),
+    }
+}
+
+/// Groups as they are described, one after the other; those whose size is 0 get all that fits.
+pub(crate) fn cuDevSmResourceSplit(
+    _: &Call,
+    out: *mut CUdevResource,
+    count: c_uint,
+    input: *const CUdevResource,
+    remainder: *mut CUdevResource,
+    flags: c_uint,
+    params: *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS,
+) -> Answer {
+    const NONE: CUdevResourceType = 0;
+    let whole = get(input)?;
+    let wanted = slice(params.cast_const(), count as usize)?;
+    if whole.r#type != SM {
+        return Err(INVALID_TYPE);
+    }
+    if wanted.is_empty() || flags != 0 {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    let mut left = whole.sm.smCount;
+    let mut groups = Vec::with_capacity(wanted.len());
+    for params in wanted {
+        let (size, unit) = group_size(params, &whole.sm, left)?;
+        if !out.is_null() && (size == 0 || size < unit) {
+            return Err(INVALID_CONFIGURATION);
+        }
+        left -= size;
+        groups.push((size, unit, *params));
+    }
+    let share = |multiprocessors, unit| {
+        let sm = CUdevSmResource { smCount: multiprocessors, smCoscheduledAlignment: unit, ..whole.sm };
+        CUdevResource { sm, r#type: if multiprocessors == 0 { NONE } else { SM }, ..whole }
+    };
+    for (at, (size, unit, group)) in groups.into_iter().enumerate() {
+        put_at(params, at, CU_DEV_SM_RESOURCE_GROUP_PARAMS { smCount: size, ..group })?;
+        if !out.is_null() {
+            put_at(out, at, share(size, unit))?;
+        }
+    }
+    optional(remainder, share(left, whole.sm.smCoscheduledAlignment));
+    Ok(())
 }
 
 pub(crate) fn cuDevResourceGenerateDesc(

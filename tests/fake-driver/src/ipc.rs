@@ -1,8 +1,10 @@
-//! Memory shared with other processes by `cuIpc*MemHandle`.
+//! Memory shared with other processes by `cuIpc*MemHandle`, and events ([`event`]).
 //!
 //! The first handle to a block turns its memory into a file; another process opens that file by way of
 //! `/proc` and maps it. So both have to see each other's process ids, as within one container. A program
 //! that writes to the block while its first handle is being made may lose what it writes.
+
+pub(crate) mod event;
 
 use crate::args::{Answer, put};
 use crate::capture;
@@ -75,12 +77,15 @@ impl Handle {
         })
     }
 
-    /// The exporter's file, if it is still the one that the handle was made of.
     fn open(&self) -> Option<File> {
-        let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
-        let file = File::options().read(true).write(true).open(path).ok()?;
-        (file.metadata().ok()?.ino() == self.inode).then_some(file)
+        open_of(self.process, self.descriptor, self.inode)
     }
+}
+
+/// A file of another process, if it is still the one that a handle was made of.
+fn open_of(process: u64, descriptor: u64, inode: u64) -> Option<File> {
+    let file = File::options().read(true).write(true).open(format!("/proc/{process}/fd/{descriptor}")).ok()?;
+    (file.metadata().ok()?.ino() == inode).then_some(file)
 }
 
 /// Turns memory into a file with the same contents.

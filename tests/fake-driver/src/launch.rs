@@ -22,7 +22,7 @@ use driver_api::{CUfunction, CUresult, CUstream};
 use std::sync::Arc;
 
 /// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`
-const OUT_OF_RESOURCES: CUresult = CUresult(701);
+pub(crate) const OUT_OF_RESOURCES: CUresult = CUresult(701);
 /// Most threads of a block, in all and along each axis; the same on every device that is simulated.
 const THREADS_MAX: u64 = 1024;
 const BLOCK_MAX: [u32; 3] = [1024, 1024, 64];
@@ -173,6 +173,7 @@ fn launch_directly(function: &Arc<Function>, stream: &Arc<Stream>) -> Answer<boo
     if !stream.is_direct() {
         return Ok(false);
     }
+    function.fit_local()?;
     stream.begin();
     stream.submit(function.timing.next_ns())?;
     Ok(true)
@@ -188,7 +189,10 @@ fn launch_classic(call: &Call, handle: CUfunction, shape: Shape, stream: CUstrea
     match capture::enter(&stream)? {
         // Graphs are younger than these calls, and their nodes have no place for such parameters.
         Some(recorder) => Err(recorder.invalidate(CUresult::STREAM_CAPTURE_UNSUPPORTED)),
-        None => stream.launch(function.timing.next_ns()),
+        None => {
+            function.fit_local()?;
+            stream.launch(function.timing.next_ns())
+        }
     }
 }
 
@@ -211,7 +215,10 @@ fn launch_carefully(
         Some(recorder) => {
             recorder.record(Payload::Kernel(KernelCall::new(handle, shape, parameters, extra)?)).map(drop)
         }
-        None => stream.launch(function.timing.next_ns()),
+        None => {
+            function.fit_local()?;
+            stream.launch(function.timing.next_ns())
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 pub(crate) mod args;
 pub(crate) mod array;
 pub(crate) mod capture;
+pub(crate) mod checkpoint;
 pub(crate) mod context;
 pub(crate) mod copy;
 pub(crate) mod device;

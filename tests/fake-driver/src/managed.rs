@@ -189,6 +189,28 @@ pub(crate) fn cuMemRangeGetAttribute(
     put_attribute(data, room, kind, start)
 }
 
+/// Where each part of a range was last moved to: the whole block is there, and nowhere before that.
+pub(crate) fn cuMemGetLocationInfo(
+    _: &Call,
+    start: CUdeviceptr,
+    bytes: usize,
+    summary_bytes: usize,
+    sample_bytes: usize,
+    out: *mut CUmemLocation,
+) -> Answer {
+    check_range(start, bytes as u64)?;
+    if summary_bytes == 0 || summary_bytes > bytes || sample_bytes > summary_bytes || out.is_null() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    for (at, offset) in (0..bytes).step_by(summary_bytes).enumerate() {
+        let Some(Kind::Managed(managed)) = memory::find(start + offset as u64).map(|(_, block)| block.kind) else {
+            return Err(CUresult::INVALID_VALUE);
+        };
+        put_at(out, at, managed.prefetched)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn cuMemRangeGetAttributes(
     _: &Call,
     data: *mut *mut c_void,

@@ -48,6 +48,12 @@ pub(crate) fn driver() -> &'static Driver {
     DRIVER.get().expect("a body that needs the state runs after cuInit")
 }
 
+/// The state, if `cuInit` has set it up.
+#[inline]
+pub(crate) fn started() -> Option<&'static Driver> {
+    DRIVER.get()
+}
+
 /// Sets the state up; the second and later calls find it done.
 pub(crate) fn initialise() -> Answer {
     static STARTING: Mutex<()> = Mutex::new(());
@@ -74,6 +80,7 @@ pub(crate) fn initialise() -> Answer {
         contexts: AtomicU32::new(0),
     });
     let driver = Driver { machine, devices: devices.collect(), contexts: RwLock::default() };
+    driver.machine.use_cuda();
     assert!(DRIVER.set(driver).is_ok(), "only set here, under the lock");
     on_fork();
     entry::initialised();

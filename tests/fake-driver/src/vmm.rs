@@ -4,7 +4,11 @@
 //! it any more: no handle, no mapping, and no other process to which it was exported ([`share`]).
 
 pub(crate) mod access;
+mod bindings;
+pub(crate) mod endpoint;
 pub(crate) mod map;
+pub(crate) mod multicast;
+pub(crate) mod range;
 pub(crate) mod share;
 
 use crate::args::{Answer, get, put};
@@ -17,6 +21,7 @@ use driver_api::{
     CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation, CUresult,
 };
 pub(crate) use map::Mapping;
+use multicast::Team;
 use parking_lot::Mutex;
 use share::Sharing;
 pub(crate) use share::reap;
@@ -41,6 +46,21 @@ pub(crate) struct Physical {
     pub(crate) properties: Properties,
     /// Where it is charged and how it is shared; `None` for host memory that can't be shared.
     sharing: Mutex<Sharing>,
+    /// For an object of multicast, which has no memory of its own: what is bound to it.
+    team: Option<Team>,
+}
+
+impl Physical {
+    /// The device of device memory that can be had as tiles of sparse arrays.
+    pub(crate) fn tile_pool(&self) -> Option<&'static Device> {
+        const TILE_POOL: u16 = 1;
+        (self.properties.usage == TILE_POOL).then(|| self.device()).flatten()
+    }
+
+    /// The device that the memory is on.
+    pub(crate) fn device(&self) -> Option<&'static Device> {
+        self.properties.device().ok().flatten()
+    }
 }
 
 /// What is kept of `CUmemAllocationProp`.
@@ -111,7 +131,8 @@ fn give_out(physical: &Arc<Physical>) -> CUmemGenericAllocationHandle {
     handle
 }
 
-fn find(handle: CUmemGenericAllocationHandle) -> Answer<Arc<Physical>> {
+/// The memory behind a handle; 1 for none.
+pub(crate) fn find(handle: CUmemGenericAllocationHandle) -> Answer<Arc<Physical>> {
     HANDLES.lock().get(&handle).map(|(physical, _)| Arc::clone(physical)).ok_or(CUresult::INVALID_VALUE)
 }
 
@@ -154,7 +175,7 @@ pub(crate) fn cuMemCreate(
     };
     let file = pages::memory_file(size + share::HEADER_BYTES).map_err(give_back)?;
     let sharing = Sharing::own(&file, size, &properties).map_err(give_back)?;
-    let physical = Arc::new(Physical { file, size, properties, sharing: Mutex::new(sharing) });
+    let physical = Arc::new(Physical { file, size, properties, sharing: Mutex::new(sharing), team: None });
     share::remember(&physical);
     put(out, give_out(&physical))
 }

@@ -57,7 +57,7 @@ typedef void *CUcontext, *CUstream, *CUevent, *CUmodule, *CUfunction, *CUlibrary
 typedef unsigned long long CUtexObject, CUmemGenericAllocationHandle;
 typedef void (*CUhostFn)(void *);
 typedef struct { char bytes[16]; } CUuuid;
-typedef struct { char reserved[64]; } CUipcMemHandle;
+typedef struct { char reserved[64]; } CUipcMemHandle, CUipcEventHandle;
 typedef struct { unsigned char reserved[64]; } CUmemPoolPtrExportData;
 
 typedef struct {
@@ -139,6 +139,42 @@ typedef struct {
     unsigned flags, reserved[16];
 } CUDA_EXTERNAL_MEMORY_HANDLE_DESC;
 typedef struct { unsigned long long offset, size; unsigned flags, reserved[16]; } CUDA_EXTERNAL_MEMORY_BUFFER_DESC;
+typedef struct {
+    unsigned long long offset;
+    CUDA_ARRAY3D_DESCRIPTOR arrayDesc;
+    unsigned numLevels, reserved[16];
+} CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC;
+typedef struct { unsigned timeoutMs, reserved0; uint64_t reserved1[7]; } CUcheckpointLockArgs;
+typedef struct { CUuuid oldUuid, newUuid; } CUcheckpointGpuPair;
+typedef struct {
+    CUcheckpointGpuPair *gpuPairs;
+    unsigned gpuPairsCount, padding0;
+    void *customStorageInfo_out;
+    char reserved[40];
+} CUcheckpointRestoreArgs;
+typedef struct { int type, member; unsigned long long size; unsigned ipcHandleTypes, flags; } CUlogicalEndpointProp;
+typedef struct { unsigned numDevices; size_t size; unsigned long long handleTypes, flags; } CUmulticastObjectProp;
+typedef struct {
+    unsigned tileWidth, tileHeight, tileDepth, miptailFirstLevel;
+    unsigned long long miptailSize;
+    unsigned flags, reserved[4];
+} CUDA_ARRAY_SPARSE_PROPERTIES;
+typedef struct {
+    int resourceType;
+    void *resource;
+    int subresourceType;
+    union {
+        struct { unsigned level, layer, offsetX, offsetY, offsetZ, extentWidth, extentHeight, extentDepth; } sparseLevel;
+        struct { unsigned layer; unsigned long long offset, size; } miptail;
+    } subresource;
+    int memOperationType, memHandleType;
+    CUmemGenericAllocationHandle memHandle;
+    unsigned long long offset;
+    unsigned deviceBitMask, flags, reserved[2];
+} CUarrayMapInfo;
+typedef struct {
+    unsigned smCount, coscheduledSmCount, preferredCoscheduledSmCount, flags, localityDomainId, reserved[11];
+} CU_DEV_SM_RESOURCE_GROUP_PARAMS;
 
 #include "functions.h"
 

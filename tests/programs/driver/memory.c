@@ -127,6 +127,9 @@ static void external(void) {
     char text[8] = "";
     void *memory = NULL;
     CUdeviceptr mapped = 0;
+    CUmipmappedArray mipmap = NULL, none = NULL;
+    CUarray level;
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC levels = {MIB, {512, 512, 0, 0x20, 1, 0}, 10, {0}};
     FILE *file = tmpfile();
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC described = {1, {0}, 3 * MIB, 0, {0}};
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC buffer = {5000, 100, 0, {0}};
@@ -137,9 +140,25 @@ static void external(void) {
     NEED(cuExternalMemoryGetMappedBuffer(&mapped, memory, &buffer));
     NEED(cuMemcpyDtoH_v2(text, mapped, 7));
     is("its bytes are there", strcmp(text, "vulkan"), 0);
+    is("a mipmap in it", cuExternalMemoryGetMappedMipmappedArray(&mipmap, memory, &levels), SUCCESS);
+    is("takes nothing more", taken(), 4 * MIB);
+    levels.offset = 3 * MIB;
+    is("beyond the memory", cuExternalMemoryGetMappedMipmappedArray(&none, memory, &levels), INVALID_VALUE);
+    levels.offset = 0, levels.numLevels = 0;
+    is("no levels", cuExternalMemoryGetMappedMipmappedArray(&none, memory, &levels), INVALID_VALUE);
+    levels.numLevels = 11;
+    is("more than it has", cuExternalMemoryGetMappedMipmappedArray(&none, memory, &levels), INVALID_VALUE);
+    is("no description", cuExternalMemoryGetMappedMipmappedArray(&none, memory, NULL), INVALID_VALUE);
+    levels.numLevels = 10;
+    is("no output", cuExternalMemoryGetMappedMipmappedArray(NULL, memory, &levels), INVALID_VALUE);
     NEED(cuDestroyExternalMemory(memory));
     is("destroyed twice", cuDestroyExternalMemory(memory), INVALID_HANDLE);
+    is("its parts keep it", taken(), 4 * MIB);
+    NEED(cuMipmappedArrayGetLevel(&level, mipmap, 9));
     NEED(cuMemFree_v2(mapped));
+    is("a mipmap keeps it, too", taken(), 4 * MIB);
+    NEED(cuMipmappedArrayDestroy(mipmap));
+    is("no memory to map", cuExternalMemoryGetMappedMipmappedArray(&none, memory, &levels), INVALID_HANDLE);
     is("all external memory is back", taken(), 0);
     fclose(file);
 }

@@ -84,7 +84,8 @@ static void launches(CUfunction add) {
 }
 
 static void libraries(void) {
-    CUlibrary library;
+    CUlibrary library, open;
+    void *unified = NULL;
     CUkernel kernel, none;
     CUfunction function;
     CUmodule module;
@@ -107,6 +108,14 @@ static void libraries(void) {
     is("a library's global", (long long)bytes, 1024);
     is("is not managed", cuLibraryGetManaged(&at, &bytes, library, "table"), NOT_FOUND);
     is("this one is", cuLibraryGetManaged(&at, &bytes, library, "both"), SUCCESS);
+    is("a text has no unified functions", cuLibraryGetUnifiedFunction(&unified, library, "add"), NOT_FOUND);
+    is("no output", cuLibraryGetUnifiedFunction(NULL, library, "add"), INVALID_VALUE);
+    is("no name", cuLibraryGetUnifiedFunction(&unified, library, NULL), INVALID_VALUE);
+    NEED(cuLibraryLoadData(&open, "fake", NULL, NULL, 0, NULL, NULL, 0));
+    is("an image of any name has", cuLibraryGetUnifiedFunction(&unified, open, "both_sides"), SUCCESS);
+    HOLDS("with an address", unified != NULL);
+    NEED(cuLibraryUnload(open));
+    is("no library has none", cuLibraryGetUnifiedFunction(&unified, open, "both_sides"), INVALID_HANDLE);
     NEED(cuLibraryGetModule(&module, library));
     is("a library's module is not unloaded", cuModuleUnload(module), NOT_PERMITTED);
     NEED(cuKernelSetAttribute(8, 60000, kernel, 0));

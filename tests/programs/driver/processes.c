@@ -3,7 +3,7 @@
  * The parent forks before it uses CUDA, so that both are processes of their own right. They take turns through a socket;
  * the child tells its failures by its status, so that only one of them prints. */
 #include "driver.h"
-#include <sys/socket.h>
+#include "descriptors.h"
 #include <sys/wait.h>
 
 static int line;
@@ -27,27 +27,6 @@ static void get(void *bytes, size_t size) {
 static void your_turn(void) { give("x", 1); }
 static void wait_turn(void) { char x; get(&x, 1); }
 
-static void give_file(int file) {
-    char byte = 1, room[CMSG_SPACE(sizeof file)] = {0};
-    struct iovec vector = {&byte, 1};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof file);
-    memcpy(CMSG_DATA(header), &file, sizeof file);
-    if (sendmsg(line, &message, 0) != 1) exit(73);
-    close(file);
-}
-
-static int get_file(void) {
-    char byte, room[CMSG_SPACE(sizeof(int))];
-    struct iovec vector = {&byte, 1};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-    int file = -1;
-    if (recvmsg(line, &message, 0) != 1) exit(74);
-    memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof file);
-    return file;
-}
-
 static CUdeviceptr mapped(CUmemGenericAllocationHandle handle, size_t size) {
     CUdeviceptr at;
     NEED(cuMemAddressReserve(&at, size, 0, 0, 0));
@@ -69,7 +48,7 @@ static void parent(void) {
     at = mapped(handle, 64 * MIB);
     NEED(cuMemcpyHtoD_v2(at + MIB, "to the child", 13));
     NEED(cuMemExportToShareableHandle(&file, handle, 1, 0));
-    give_file(file);
+    give_file(line, file);
     wait_turn();
     is("shared memory is counted once", taken(), 64 * MIB);
     NEED(cuMemcpyDtoH_v2(text, at, 16));
@@ -98,7 +77,7 @@ static void parent(void) {
     NEED(cuMemcpyHtoD_v2(block + 100, "pooled", 7));
     NEED(cuMemPoolExportToShareableHandle(&file, pool, 1, 0));
     NEED(cuMemPoolExportPointer(&exported, block));
-    give_file(file);
+    give_file(line, file);
     give(&exported, sizeof exported);
     wait_turn();
     NEED(cuMemcpyDtoH_v2(text, block, 16));
@@ -118,7 +97,7 @@ static void child(void) {
     CUmemoryPool pool;
     CUipcMemHandle ipc;
     char text[16] = "";
-    int file = get_file();
+    int file = get_file(line);
     NEED(cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)file, 1));
     close(file);
     at = mapped(handle, 64 * MIB);
@@ -143,7 +122,7 @@ static void child(void) {
     NEED(cuIpcCloseMemHandle(at));
     NEED(cuIpcCloseMemHandle(at) != INVALID_VALUE);
     your_turn();
-    file = get_file();
+    file = get_file(line);
     NEED(cuMemPoolImportFromShareableHandle(&pool, (void *)(uintptr_t)file, 1, 0));
     close(file);
     get(&exported, sizeof exported);

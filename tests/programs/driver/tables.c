@@ -102,12 +102,56 @@ static void parts(void) {
     NEED(cuGreenCtxDestroy(green));
 }
 
+static void groups(void) {
+    CUdevResource whole, split[2], rest;
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS params[2];
+    memset(params, 0, sizeof params);
+    NEED(cuDeviceGetDevResource(0, &whole, 1));
+    unsigned all = whole.sm.smCount;
+    params[0].smCount = 16;
+    is("groups as they are described", cuDevSmResourceSplit(split, 2, &whole, &rest, 0, params), SUCCESS);
+    HOLDS("the second gets the rest", split[0].sm.smCount == 16 && split[1].sm.smCount == all - 16 && params[1].smCount == all - 16);
+    is("nothing remains", rest.type, 0);
+    params[1].smCount = 8;
+    is("two small groups", cuDevSmResourceSplit(split, 2, &whole, &rest, 0, params), SUCCESS);
+    HOLDS("leave a remainder", rest.type == 1 && rest.sm.smCount == all - 24);
+    params[0].smCount = 0;
+    is("sizes are found without making groups", cuDevSmResourceSplit(NULL, 1, &whole, NULL, 0, params), SUCCESS);
+    is("all of them", params[0].smCount, all);
+    is("no groups", cuDevSmResourceSplit(split, 0, &whole, &rest, 0, params), INVALID_VALUE);
+    is("no descriptions", cuDevSmResourceSplit(split, 1, &whole, &rest, 0, NULL), INVALID_VALUE);
+    is("nothing to divide", cuDevSmResourceSplit(split, 1, NULL, &rest, 0, params), INVALID_VALUE);
+    is("flags", cuDevSmResourceSplit(split, 1, &whole, &rest, 1, params), INVALID_VALUE);
+    params[0].smCount = 15;
+    is("an odd group", cuDevSmResourceSplit(split, 1, &whole, &rest, 0, params), INVALID_VALUE);
+    params[0].smCount = all + 2;
+    is("more than there are", cuDevSmResourceSplit(split, 1, &whole, &rest, 0, params), INVALID_VALUE);
+    params[0].smCount = params[1].smCount = all - 2;
+    is("more than are left", cuDevSmResourceSplit(split, 2, &whole, &rest, 0, params), 915);
+    whole.type = 0;
+    is("no multiprocessors", cuDevSmResourceSplit(split, 1, &whole, &rest, 0, params), 914);
+}
+
+static void told(void *info, void *argument, void *callback) { (void)info, (void)argument, (void)callback; }
+
+static void notifications(void) {
+    void *callback = NULL;
+    is("somebody wants to be told", cuDeviceRegisterAsyncNotification(0, told, NULL, &callback), SUCCESS);
+    is("of no device", cuDeviceRegisterAsyncNotification(7, told, NULL, &callback), INVALID_DEVICE);
+    is("by no function", cuDeviceRegisterAsyncNotification(0, NULL, NULL, &callback), INVALID_VALUE);
+    is("without an output", cuDeviceRegisterAsyncNotification(0, told, NULL, NULL), INVALID_VALUE);
+    is("no longer", cuDeviceUnregisterAsyncNotification(0, callback), SUCCESS);
+    is("not twice", cuDeviceUnregisterAsyncNotification(0, callback), INVALID_VALUE);
+}
+
 int main(void) {
     CUcontext context = begin();
     offered(context);
     storage(context);
     textures();
     parts();
+    groups();
+    notifications();
     is("a destructor waits", destructed, 0);
     NEED(cuDevicePrimaryCtxReset_v2(0));
     is("until its context goes", destructed, 7);

@@ -22,6 +22,7 @@ static void refused(void) {
     is("more than the device", cuMemCreate(&handle, 1024 * GIB, &on_device, 0), OUT_OF_MEMORY);
     is("failed calls leave the output alone", (long long)handle, 77);
     is("no such handle to release", cuMemRelease(0x1234), INVALID_VALUE);
+    is("no multicast on this device", cuMulticastCreate(&handle, &(CUmulticastObjectProp){1, 2 * MIB, 0, 0}), NOT_SUPPORTED);
 }
 
 static void mapped_twice(void) {
@@ -110,6 +111,36 @@ static void shared(void) {
     is("no descriptor", cuMemImportFromShareableHandle(&same, (void *)(uintptr_t)9999, 1), INVALID_VALUE);
 }
 
+/* Descriptors for other drivers: of memory as a whole, and nobody here looks into them. */
+static void descriptors(void) {
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr block, space;
+    int file = -1;
+    NEED(cuMemAlloc_v2(&block, 4 * MIB));
+    is("a descriptor of a block", cuMemGetHandleForAddressRange(&file, block, 4 * MIB, 1, 0), SUCCESS);
+    is("is as long", (long long)lseek(file, 0, SEEK_END), 4 * MIB);
+    close(file);
+    file = -1;
+    is("beyond the block", cuMemGetHandleForAddressRange(&file, block, 8 * MIB, 1, 0), INVALID_VALUE);
+    is("between two pages", cuMemGetHandleForAddressRange(&file, block + 512, 4096, 1, 0), INVALID_VALUE);
+    is("of nothing", cuMemGetHandleForAddressRange(&file, block, 0, 1, 0), INVALID_VALUE);
+    is("of another kind", cuMemGetHandleForAddressRange(&file, block, 4096, 2, 0), INVALID_VALUE);
+    is("with flags", cuMemGetHandleForAddressRange(&file, block, 4096, 1, 2), INVALID_VALUE);
+    is("without an output", cuMemGetHandleForAddressRange(NULL, block, 4096, 1, 0), INVALID_VALUE);
+    NEED(cuMemFree_v2(block));
+    is("of what was freed", cuMemGetHandleForAddressRange(&file, block, 4096, 1, 0), INVALID_VALUE);
+    is("no descriptor was made", file, -1);
+    NEED(cuMemCreate(&handle, 4 * MIB, &on_device, 0));
+    NEED(cuMemAddressReserve(&space, 8 * MIB, 0, 0, 0));
+    NEED(cuMemMap(space, 4 * MIB, 0, handle, 0));
+    is("of what is mapped in part", cuMemGetHandleForAddressRange(&file, space, 8 * MIB, 1, 0), INVALID_VALUE);
+    is("of what is mapped", cuMemGetHandleForAddressRange(&file, space, 4 * MIB, 1, 0), SUCCESS);
+    NEED(cuMemUnmap(space, 4 * MIB));
+    NEED(cuMemRelease(handle));
+    NEED(cuMemAddressFree(space, 8 * MIB));
+    close(file);
+}
+
 int main(void) {
     begin();
     start = free_bytes();
@@ -117,5 +148,6 @@ int main(void) {
     mapped_twice();
     growing();
     shared();
+    descriptors();
     return verdict();
 }

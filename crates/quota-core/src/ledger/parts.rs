@@ -4,9 +4,10 @@ use super::{AtomicU32, DeviceId, Ledger, Ordering, SlotId, Units, unpack};
 use crate::Bytes;
 
 impl Ledger {
-    /// What of the process's charges was measured, not asked for.
+    /// What of the process's charges was measured, not asked for. While they are parked, that is nothing.
     pub fn overhead(&self, slot: SlotId, device: DeviceId) -> Units {
-        Units(self.slot(slot).overhead[device.0 as usize].load(Ordering::Relaxed))
+        let used = unpack(self.word(slot, device).load(Ordering::Relaxed)).1;
+        Units(self.slot(slot).overhead[device.0 as usize].load(Ordering::Relaxed).min(used))
     }
 
     /// Calls `amount` of what is charged already overhead.
@@ -52,11 +53,16 @@ impl Ledger {
 
     /// Sets aside what the process of `slot` has charged on `device`: it was checkpointed, and holds nothing now.
     ///
-    /// The process itself must not be running: its calls are locked out. A second call changes nothing.
+    /// The process itself must not be running: its calls are locked out. A second call changes nothing, unless
+    /// the first caller died in the middle: then it does the rest.
     pub fn park(&self, slot: SlotId, device: DeviceId) {
         let used = unpack(self.word(slot, device).load(Ordering::Relaxed)).1;
+        if used == 0 {
+            return;
+        }
         let parked = &self.slot(slot).parked[device.0 as usize];
-        if used != 0 && parked.compare_exchange(0, used, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        let before = parked.compare_exchange(0, used, Ordering::AcqRel, Ordering::Relaxed).unwrap_or_else(|set| set);
+        if before == 0 || before == used {
             self.word(slot, device).store(0, Ordering::Release);
         }
     }

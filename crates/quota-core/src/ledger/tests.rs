@@ -8,27 +8,25 @@ const UUID: [u8; 16] = [7; 16];
 
 /// A zeroed ledger on the heap; it is too large for a test's stack.
 fn fresh() -> Arc<Ledger> {
-    let slot = || Slot {
-        pid: AtomicU32::new(0),
-        _reserved: AtomicU32::new(0),
-        words: [const { AtomicU64::new(0) }; DEVICES_MAX],
-        overhead: [const { AtomicU32::new(0) }; DEVICES_MAX],
-        soft: [const { AtomicU32::new(0) }; DEVICES_MAX],
-        parked: [const { AtomicU32::new(0) }; DEVICES_MAX],
-    };
+    let none = || core::array::from_fn(|_| AtomicU32::new(0));
     let ledger = Arc::new(Ledger {
         magic: AtomicU64::new(0),
         version: AtomicU32::new(0),
         high: AtomicU32::new(0),
         _reserved: [0; 6],
-        devices: [const {
-            DeviceName {
-                halves: [AtomicU64::new(0), AtomicU64::new(0)],
-                context: AtomicU32::new(0),
-                _reserved: AtomicU32::new(0),
-            }
-        }; DEVICES_MAX],
-        slots: core::array::from_fn(|_| slot()),
+        devices: core::array::from_fn(|_| DeviceName {
+            halves: [AtomicU64::new(0), AtomicU64::new(0)],
+            context: AtomicU32::new(0),
+            _reserved: AtomicU32::new(0),
+        }),
+        slots: core::array::from_fn(|_| Slot {
+            pid: AtomicU32::new(0),
+            _reserved: AtomicU32::new(0),
+            words: core::array::from_fn(|_| AtomicU64::new(0)),
+            overhead: none(),
+            soft: none(),
+            parked: none(),
+        }),
     });
     ledger.initialise(&Locked::assume()).expect("zero bytes are a ledger");
     ledger
@@ -218,5 +216,53 @@ fn parts_go_with_their_process_and_a_parked_one_holds_nothing() {
         ledger.vacate(slot);
         let parts = (ledger.overhead(slot, device), ledger.soft(slot, device), ledger.parked(slot, device));
         assert_eq!(parts, (Units::ZERO, Units::ZERO, Units::ZERO));
+    });
+}
+
+#[test]
+fn what_is_freed_after_a_refusal_is_not_charged_again_without_asking() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        let slot = SlotId(0);
+        ledger.occupy(slot, 1);
+        assert!(try_charge(&ledger, slot, device, 800 * MIB, 800 * MIB).is_ok());
+        assert!(try_charge(&ledger, slot, device, MIB, 400 * MIB).is_err(), "the cap was lowered");
+        ledger.give_back(slot, device, units(800 * MIB));
+        assert!(try_charge(&ledger, slot, device, 800 * MIB, 400 * MIB).is_err(), "it still is");
+        assert!(try_charge(&ledger, slot, device, 400 * MIB, 400 * MIB).is_ok());
+    });
+}
+
+#[test]
+fn beside_a_forced_charge_nobody_keeps_slack() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        let (a, b) = (SlotId(0), SlotId(1));
+        ledger.occupy(a, 1);
+        ledger.occupy(b, 2);
+        assert!(try_charge(&ledger, a, device, 600 * MIB, 1024 * MIB).is_ok());
+        ledger.give_back(a, device, units(600 * MIB));
+        ledger.force(b, device, units(600 * MIB), &Locked::assume());
+        assert!(try_charge(&ledger, a, device, 600 * MIB, 1024 * MIB).is_err());
+        ledger.give_back(b, device, units(600 * MIB));
+        assert!(try_charge(&ledger, a, device, 1024 * MIB, 1024 * MIB).is_ok());
+        assert!(try_charge(&ledger, b, device, 600 * MIB, 1024 * MIB).is_err(), "forced stock is no room for more");
+    });
+}
+
+#[test]
+fn parking_that_was_interrupted_is_ended_by_the_next_call() {
+    on_a_big_stack(|| {
+        let ledger = fresh();
+        let device = ledger.device(UUID, &Locked::assume()).expect("room");
+        let slot = SlotId(0);
+        ledger.occupy(slot, 1);
+        try_charge(&ledger, slot, device, 100 * MIB, u64::MAX).expect("no cap");
+        // Killed between the two changes.
+        ledger.slot(slot).parked[device.0 as usize].store(units(100 * MIB).0, Ordering::Relaxed);
+        ledger.park(slot, device);
+        assert_eq!((ledger.used(device), ledger.parked(slot, device)), (Bytes(0), units(100 * MIB)));
     });
 }

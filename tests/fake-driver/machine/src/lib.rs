@@ -7,12 +7,14 @@
 //!
 //! - `models`: the devices, with public figures;
 //! - `settings`: the environment's `FAKE_CUDA_…` variables;
+//! - `checkpoint`: processes that others stop, and whose memory they put aside;
 //! - `time`: which context the device serves when, as arithmetic;
 //! - `state`, `liveness`, `clock`: the shared file, who lives, and the time. All unsafe code is there.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod activity;
+mod checkpoint;
 mod clock;
 mod liveness;
 mod machine;
@@ -22,6 +24,7 @@ mod state;
 mod time;
 
 pub use activity::{ProcessSample, Sample};
+pub use checkpoint::{CheckpointError, ProcessState};
 pub use clock::now_ns;
 pub use machine::{ContextSlot, Machine, MachineError, OutOfMemory, ProcessUse, Ticket};
 pub use models::{DEVICES_MAX, DeviceSpec, Ecc, MODELS, Model, parse_machine};

@@ -4,10 +4,10 @@ use crate::clock::{now_ns, sleep_until};
 use crate::liveness;
 use crate::models::{self, DeviceSpec, parse_machine};
 use crate::settings::{self, SettingError};
-use crate::state::{Claim, Locked, MachineFile, Wanted, default_path};
+use crate::state::{Claim, Locked, MachineFile, Wanted, default_path, gate};
 use crate::time::{Hardware, QueueName};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What keeps a machine from being opened.
 #[derive(Debug, thiserror::Error)]
@@ -121,10 +121,12 @@ pub struct Ticket {
 /// Every method that takes a device expects one of [`Machine::devices`]. All of them panic when the state
 /// can't be locked: its file was overwritten, or a stopped process has held it for ten seconds.
 pub struct Machine {
-    file: MachineFile,
-    devices: Vec<DeviceSpec>,
+    pub(crate) file: MachineFile,
+    pub(crate) devices: Vec<DeviceSpec>,
     /// This process's entry and its generation, in the upper and lower half.
-    entry: AtomicU64,
+    pub(crate) entry: AtomicU64,
+    /// True once the process has called `cuInit`.
+    pub(crate) uses_cuda: AtomicBool,
     /// What [`liveness::forks`] said when the entry was taken.
     forks: AtomicU64,
 }
@@ -166,7 +168,8 @@ impl Machine {
         let (path, is_default) = (state.unwrap_or(&default), state.is_none());
         let wanted = Wanted { path, spec: &spec, devices: models.len(), hardware, is_default };
         let (file, claim) = MachineFile::open(&wanted)?;
-        let machine = Self { file, devices: models::devices(&models), entry: 0.into(), forks: 0.into() };
+        let machine =
+            Self { file, devices: models::devices(&models), entry: 0.into(), uses_cuda: false.into(), forks: 0.into() };
         machine.remember(claim);
         Ok(machine)
     }
@@ -189,8 +192,7 @@ impl Machine {
 
     fn try_take(&self, device: usize, bytes: u64) -> Result<(), OutOfMemory> {
         let spec = &self.devices[device];
-        let mut locked = self.lock();
-        let entry = self.own_entry(&mut locked);
+        let (locked, entry) = self.own();
         let used = spec.reserved_bytes + locked.body.used_bytes[device];
         let free_bytes = spec.total_bytes.saturating_sub(used);
         if bytes > free_bytes {
@@ -203,8 +205,7 @@ impl Machine {
 
     /// Gives back `bytes` of what this process holds.
     pub fn give(&self, device: usize, bytes: u64) {
-        let mut locked = self.lock();
-        let entry = self.own_entry(&mut locked);
+        let (locked, entry) = self.own();
         let held = &mut locked.body.processes[entry].uses[device].bytes;
         debug_assert!(*held >= bytes, "{bytes} bytes are given back, {held} are held");
         let bytes = bytes.min(*held);
@@ -245,8 +246,7 @@ impl Machine {
 
     /// Says whether this process has a context on the device; lists of processes show it then.
     pub fn set_context(&self, device: usize, present: bool) {
-        let mut locked = self.lock();
-        let entry = self.own_entry(&mut locked);
+        let (locked, entry) = self.own();
         locked.body.processes[entry].uses[device].has_context = present.into();
     }
 
@@ -256,8 +256,7 @@ impl Machine {
     /// When the device has as many contexts as it can have, a thousand.
     pub fn context_opened(&self, device: usize) -> ContextSlot {
         let open = || {
-            let mut locked = self.lock();
-            let entry = self.own_entry(&mut locked);
+            let (locked, entry) = self.own();
             locked.devices[device].open(entry as u32)
         };
         let name = open().or_else(|| {
@@ -270,9 +269,8 @@ impl Machine {
 
     /// Takes a context's queue away; work not yet done never will be.
     pub fn context_closed(&self, slot: &ContextSlot) {
-        let mut locked = self.lock();
+        let (mut locked, entry) = self.own();
         locked.time(slot.device, now_ns());
-        let entry = self.own_entry(&mut locked);
         let Locked { body, devices, .. } = &mut locked;
         if let Some(served) = devices[slot.device].close(&body.hardware, slot.name) {
             body.processes[entry].uses[slot.device].closed_busy_ns += served;
@@ -281,7 +279,7 @@ impl Machine {
 
     /// Adds work to a context's queue. Work for a context that is gone is done at once.
     pub fn submit(&self, slot: &ContextSlot, duration_ns: u64) -> Ticket {
-        let mut locked = self.lock();
+        let (mut locked, _) = self.own();
         let now = now_ns();
         let Locked { body, devices, .. } = &mut locked;
         let total = devices[slot.device].submit(&body.hardware, slot.name, duration_ns, now);
@@ -360,8 +358,22 @@ impl Machine {
         self.file.lock().unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// The state, held, and this process's entry: once nobody has it locked or checkpointed, so that a call which
+    /// was under way then changes nothing meanwhile.
+    fn own(&self) -> (Locked<'_>, usize) {
+        loop {
+            let mut locked = self.lock();
+            let entry = self.own_entry(&mut locked);
+            if matches!(locked.gates[entry].state(), gate::RUNNING | gate::LOCKING) {
+                return (locked, entry);
+            }
+            drop(locked);
+            crate::checkpoint::pause();
+        }
+    }
+
     /// This process's entry, taken anew where a fork or an unlucky program lost it.
-    fn own_entry(&self, locked: &mut Locked<'_>) -> usize {
+    pub(crate) fn own_entry(&self, locked: &mut Locked<'_>) -> usize {
         let word = self.entry.load(Ordering::Relaxed); // Written under the machine's lock only.
         let (entry, generation) = ((word >> 32) as usize, word as u32);
         let is_own = self.forks.load(Ordering::Relaxed) == liveness::forks();
@@ -371,6 +383,7 @@ impl Machine {
         }
         let claim = self.file.claim(locked).unwrap_or_else(|error| panic!("{error}"));
         self.remember(claim);
+        locked.body.processes[claim.entry].uses_cuda = self.uses_cuda.load(Ordering::Relaxed).into();
         claim.entry
     }
 
@@ -385,7 +398,12 @@ impl Machine {
             let locked = self.lock();
             let taken = (0..).zip(locked.body.processes_used()).filter(|(_, process)| process.pid != 0);
             taken
-                .map(|(entry, process)| Living { entry, generation: process.generation, host_pid: process.pid })
+                .map(|(entry, process)| Living {
+                    entry,
+                    generation: process.generation,
+                    host_pid: process.pid,
+                    is_seen: false,
+                })
                 .collect()
         };
         if self.file.is_intact() {
@@ -393,7 +411,7 @@ impl Machine {
             processes.retain_mut(|process| match liveness::owner(self.file.descriptor(), process.entry) {
                 Ok(Some(0)) | Err(_) => true,
                 Ok(Some(pid)) => {
-                    process.host_pid = pid;
+                    (process.host_pid, process.is_seen) = (pid, true);
                     true
                 }
                 Ok(None) => !self.release_if_dead(process.entry),
@@ -403,7 +421,7 @@ impl Machine {
     }
 
     /// True when the entry's process was dead, and what it held is given back.
-    fn release_if_dead(&self, entry: usize) -> bool {
+    pub(crate) fn release_if_dead(&self, entry: usize) -> bool {
         let mut locked = self.lock();
         let is_taken = locked.body.processes_used().get(entry).is_some_and(|process| process.pid != 0);
         // Under the lock, under which entries are taken: an entry without a mark has no living owner.
@@ -440,6 +458,8 @@ pub(crate) struct Living {
     pub(crate) entry: usize,
     generation: u32,
     pub(crate) host_pid: u32,
+    /// True when the caller's PID namespace shows it.
+    pub(crate) is_seen: bool,
 }
 
 impl Living {

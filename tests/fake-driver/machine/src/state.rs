@@ -14,18 +14,21 @@ use crate::models::DEVICES_MAX;
 use crate::time::{DeviceTime, Hardware};
 use lock::Mutex;
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 /// Processes that may use one machine at a time; a node has a thousand at most.
 pub(crate) const PROCESSES_MAX: usize = 2048;
 
 /// Raised with every change to the structures here and in `time`.
-pub(crate) const LAYOUT_VERSION: u32 = 2;
+pub(crate) const LAYOUT_VERSION: u32 = 3;
 
 /// What a process holds of one device.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Use {
     pub(crate) bytes: u64,
+    /// What it held when it was checkpointed, and will want again; 0 in every other state.
+    pub(crate) parked_bytes: u64,
     /// Device time of contexts that are gone.
     pub(crate) closed_busy_ns: u64,
     pub(crate) has_context: u32,
@@ -39,7 +42,50 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     /// Grows whenever the entry is taken.
     pub(crate) generation: u32,
+    /// 1 when it called `cuInit`: only such processes can be checkpointed.
+    pub(crate) uses_cuda: u32,
+    /// Who is locking it: one more than the entry, and the entry's generation.
+    pub(crate) locker: (u32, u32),
+    unused: u32,
     pub(crate) uses: [Use; DEVICES_MAX],
+}
+
+/// What is looked at without the lock, by every call of the process; changed only under it.
+#[repr(C)]
+pub(crate) struct Gate {
+    state: AtomicU32,
+    /// Streams of the process with work that is not yet on the device. The process counts without the lock.
+    pub(crate) waiting: AtomicU32,
+}
+
+/// States of a process, as the API numbers them, and one that it shows as `RUNNING`.
+pub(crate) mod gate {
+    /// Calls go through.
+    pub(crate) const RUNNING: u32 = 0;
+    /// Calls wait.
+    pub(crate) const LOCKED: u32 = 1;
+    /// And its memory is parked.
+    pub(crate) const CHECKPOINTED: u32 = 2;
+    /// Calls wait, and somebody waits for the end of what was submitted.
+    pub(crate) const LOCKING: u32 = 16;
+}
+
+impl Gate {
+    /// Relaxed: who must not miss a change looks under the lock.
+    #[inline]
+    pub(crate) fn state(&self) -> u32 {
+        self.state.load(Ordering::Relaxed)
+    }
+
+    /// Only under the lock.
+    pub(crate) fn set(&self, state: u32) {
+        self.state.store(state, Ordering::Release);
+    }
+
+    fn reset(&self) {
+        self.set(gate::RUNNING);
+        self.waiting.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Everything but the devices' time.
@@ -71,6 +117,7 @@ impl Body {
     pub(crate) fn take_entry(&mut self, at: usize, pid: u32) -> u32 {
         let process = &mut self.processes[at];
         process.uses = [Use::default(); DEVICES_MAX];
+        process.uses_cuda = 0;
         process.generation = process.generation.wrapping_add(1).max(1);
         process.pid = pid;
         self.processes_used = self.processes_used.max(at as u32 + 1);
@@ -83,6 +130,7 @@ impl Body {
 struct Front {
     header: file::Header,
     mutex: Mutex,
+    gates: [Gate; PROCESSES_MAX],
     body: UnsafeCell<Body>,
 }
 
@@ -90,6 +138,7 @@ struct Front {
 pub(crate) struct Locked<'a> {
     pub(crate) body: &'a mut Body,
     pub(crate) devices: &'a mut [DeviceTime],
+    pub(crate) gates: &'a [Gate; PROCESSES_MAX],
     _guard: lock::Guard<'a>,
 }
 
@@ -114,11 +163,57 @@ impl Locked<'_> {
         }
         process.uses = [Use::default(); DEVICES_MAX];
         process.pid = 0;
+        self.gates[at].reset();
+    }
+
+    /// True when the device has nothing left to do for a process.
+    pub(crate) fn is_idle(&mut self, at: usize, now_ns: u64) -> bool {
+        let queues_idle = (0..self.devices.len())
+            .all(|device| self.time(device, now_ns).queues_of(at as u32).all(|(_, queue)| queue.pending_ns() == 0));
+        queues_idle && self.gates[at].waiting.load(Ordering::Acquire) == 0
+    }
+
+    /// Takes a process's memory away and remembers how much it was.
+    pub(crate) fn park(&mut self, at: usize) {
+        for (held, used) in self.body.processes[at].uses.iter_mut().zip(&mut self.body.used_bytes) {
+            *used = used.saturating_sub(held.bytes);
+            held.parked_bytes = held.bytes;
+            // In this order, so that who dies in between leaves the number in one place or in both.
+            compiler_fence(Ordering::SeqCst);
+            held.bytes = 0;
+        }
+        compiler_fence(Ordering::SeqCst);
+        self.gates[at].set(gate::CHECKPOINTED);
+    }
+
+    /// Gives a process its memory again, which has to fit.
+    pub(crate) fn unpark(&mut self, at: usize) {
+        for (held, used) in self.body.processes[at].uses.iter_mut().zip(&mut self.body.used_bytes) {
+            *used += held.parked_bytes;
+            held.bytes = held.parked_bytes;
+            compiler_fence(Ordering::SeqCst);
+            held.parked_bytes = 0;
+        }
+        compiler_fence(Ordering::SeqCst);
+        self.gates[at].set(gate::LOCKED);
+    }
+
+    /// Ends what `park` and `unpark` leave when their process dies: nothing is parked but of a checkpointed
+    /// process, which holds nothing.
+    fn repair_parked(&mut self) {
+        for (at, process) in self.body.processes.iter_mut().enumerate() {
+            let is_parked = self.gates[at].state() == gate::CHECKPOINTED;
+            for held in process.uses.iter_mut().filter(|held| held.parked_bytes > 0) {
+                let bytes = held.bytes.max(held.parked_bytes);
+                (held.bytes, held.parked_bytes) = if is_parked { (0, bytes) } else { (bytes, 0) };
+            }
+        }
     }
 
     /// Makes the totals agree with the entries, after a process died in the middle of a change.
     fn repair(&mut self) {
         self.body.processes_used = self.body.processes_used.min(PROCESSES_MAX as u32);
+        self.repair_parked();
         for (device, time) in self.devices.iter_mut().enumerate() {
             let holders = self.body.processes_used().iter().filter(|process| process.pid != 0);
             self.body.used_bytes[device] = holders.map(|process| process.uses[device].bytes).sum();
@@ -143,7 +238,7 @@ impl MachineFile {
         let guard = self.mutex().lock().map_err(|why| self.damaged(why))?;
         let holder_died = guard.holder_died();
         let (body, devices) = self.parts(&guard);
-        let mut locked = Locked { body, devices, _guard: guard };
+        let mut locked = Locked { body, devices, gates: self.gates(), _guard: guard };
         if holder_died {
             locked.repair();
         }
@@ -163,6 +258,7 @@ impl MachineFile {
         if !liveness::mark(self.descriptor(), entry).map_err(|error| self.io(error))? {
             return Err(self.damaged("a process is alive in an entry that is free"));
         }
+        locked.gates[entry].reset();
         Ok(Claim { entry, generation: locked.body.take_entry(entry, std::process::id()) })
     }
 }

@@ -52,7 +52,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    fn pending_ns(&self) -> u64 {
+    /// Work not yet served.
+    pub(crate) fn pending_ns(&self) -> u64 {
         self.enqueued_ns.saturating_sub(self.served_ns)
     }
 }

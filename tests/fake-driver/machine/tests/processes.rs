@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod processes {
+    mod checkpoint;
     pub(crate) mod process;
 }
 

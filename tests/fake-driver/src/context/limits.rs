@@ -5,7 +5,11 @@ use crate::args::{Answer, put};
 use crate::device::attributes::{self, MAX_THREADS_PER_MULTIPROCESSOR};
 use crate::entry::Call;
 use crate::state::{self, Device};
+use core::sync::atomic::Ordering;
 use driver_api::{CUlimit, CUresult};
+
+/// Local memory of a thread that a context has room for from the beginning, `STACK_SIZE`'s default.
+pub(super) const LOCAL_BYTES_DEFAULT: u64 = DEFAULTS[0];
 
 const STACK_SIZE: CUlimit = 0;
 const PRINTF_FIFO_SIZE: CUlimit = 1;
@@ -29,11 +33,13 @@ pub(crate) struct Limits {
     values: [u64; DEFAULTS.len()],
     /// Device memory taken for more than the defaults, which are part of what a context costs.
     charged: [u64; DEFAULTS.len()],
+    /// The most local memory of a thread that a kernel needed.
+    local_bytes: u64,
 }
 
 impl Limits {
     pub(super) fn new() -> Self {
-        Self { values: DEFAULTS, charged: [0; DEFAULTS.len()] }
+        Self { values: DEFAULTS, charged: [0; DEFAULTS.len()], local_bytes: 0 }
     }
 
     pub(super) fn charged(&self) -> u64 {
@@ -85,9 +91,19 @@ impl Context {
     fn set_limit(&self, limit: CUlimit, value: u64) -> Answer {
         let place = place(limit, self.device)?;
         let value = rounded(limit, value, self.device)?;
+        let mut limits = self.limits.lock();
+        // What kernels have needed stays, however small the stack becomes.
+        let room = if limit == STACK_SIZE { value.max(limits.local_bytes) } else { value };
+        self.charge(&mut limits, limit, room)?;
+        limits.values[place] = value;
+        Ok(())
+    }
+
+    /// Takes or gives back device memory, so that it is enough for a value of the limit.
+    fn charge(&self, limits: &mut Limits, limit: CUlimit, value: u64) -> Answer {
+        let place = place(limit, self.device)?;
         let default = memory(limit, DEFAULTS[place], self.device);
         let wanted = memory(limit, value, self.device).saturating_sub(default);
-        let mut limits = self.limits.lock();
         let charged = limits.charged[place];
         if wanted > charged {
             self.device.take(wanted - charged)?;
@@ -95,7 +111,28 @@ impl Context {
             self.device.give(charged - wanted);
         }
         limits.charged[place] = wanted;
-        limits.values[place] = value;
+        if limit == STACK_SIZE {
+            // Under the lock. Launches look at it without one: a smaller value than is true only makes them ask.
+            self.local_room.store(value, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes room for the local memory of a kernel's threads, as a launch does; it stays until the context ends.
+    #[inline]
+    pub(crate) fn fit_local(&self, bytes: u32) -> Answer {
+        if u64::from(bytes) <= self.local_room.load(Ordering::Relaxed) { Ok(()) } else { self.grow_local(bytes.into()) }
+    }
+
+    #[cold]
+    fn grow_local(&self, bytes: u64) -> Answer {
+        if bytes > STACK_SIZE_MAX {
+            return Err(crate::launch::OUT_OF_RESOURCES);
+        }
+        let mut limits = self.limits.lock();
+        let room = bytes.max(limits.local_bytes).max(limits.values[0]);
+        self.charge(&mut limits, STACK_SIZE, room)?;
+        limits.local_bytes = limits.local_bytes.max(bytes);
         Ok(())
     }
 }

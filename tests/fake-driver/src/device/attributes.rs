@@ -11,6 +11,12 @@ use fake_machine::DeviceSpec;
 pub(crate) const MAX_THREADS_PER_MULTIPROCESSOR: CUdevice_attribute = 39;
 /// `CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE`
 pub(crate) const MAX_PERSISTING_L2_CACHE_SIZE: CUdevice_attribute = 108;
+/// `CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED`
+pub(crate) const MULTICAST_SUPPORTED: CUdevice_attribute = 132;
+/// `CU_DEVICE_ATTRIBUTE_LOGICAL_ENDPOINT_UNICAST_SUPPORTED`
+pub(crate) const ENDPOINT_UNICAST_SUPPORTED: CUdevice_attribute = 153;
+/// `CU_DEVICE_ATTRIBUTE_LOGICAL_ENDPOINT_MULTICAST_SUPPORTED`
+pub(crate) const ENDPOINT_MULTICAST_SUPPORTED: CUdevice_attribute = 154;
 const L2_CACHE_SIZE: CUdevice_attribute = 38;
 /// Runtimes ask for attributes newer than themselves and take an error for a broken driver.
 const ANSWERED_BELOW: CUdevice_attribute = 170;
@@ -97,6 +103,8 @@ fn of_capability(spec: &DeviceSpec, attribute: CUdevice_attribute) -> Option<c_i
         }
         // Clusters, unified function pointers and tensor maps came with Hopper.
         120 | 127 => c_int::from(major >= 9),
+        // Switches that multicast are built for these only.
+        MULTICAST_SUPPORTED | ENDPOINT_UNICAST_SUPPORTED | ENDPOINT_MULTICAST_SUPPORTED => c_int::from(major == 9),
         126 => {
             if major >= 9 {
                 4
@@ -195,11 +203,14 @@ const CONSTANTS: &[(CUdevice_attribute, c_int)] = &[
     (99, 1),
     (102, 1),
     (103, 1),
+    (112, 1),
     (113, 1),
     (115, 1),
     (119, 1),
+    (121, 1),
     (122, 1),
     (123, 1),
+    (124, 1),
     (129, 1),
     (131, -1),
     (134, -1),

@@ -238,6 +238,11 @@ pub(crate) fn cuGraphLaunch(call: &Call, exec: CUgraphExec, stream: CUstream) ->
         }
         return recorder.record(Payload::Child(chain(&payloads)?)).map(drop);
     }
+    for payload in &payloads {
+        if let Payload::Kernel(call) = payload {
+            call.function.fit_local()?;
+        }
+    }
     memory::launch(payloads.iter().copied(), exec.flags & AUTO_FREE_ON_LAUNCH != 0)?;
     run(&payloads, &stream)
 }

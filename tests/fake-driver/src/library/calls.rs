@@ -87,6 +87,24 @@ pub(crate) fn cuLibraryGetGlobal(
     Ok(())
 }
 
+/// Only images whose names can't be read may have one, and then its handle stands for its address.
+pub(crate) fn cuLibraryGetUnifiedFunction(
+    _: &Call,
+    function: *mut *mut c_void,
+    library: CUlibrary,
+    name: *const c_char,
+) -> Answer {
+    let library = LIBRARIES.get(library)?;
+    let name = text(name)?;
+    if function.is_null() {
+        return Err(CUresult::INVALID_VALUE);
+    }
+    if !library.image().open {
+        return Err(CUresult::NOT_FOUND);
+    }
+    put(function, library.kernel(name)?.handle())
+}
+
 /// Managed variables, of which only PTX texts tell that they are.
 pub(crate) fn cuLibraryGetManaged(
     call: &Call,

@@ -6,6 +6,9 @@ use std::collections::HashSet;
 const SECTION_NOBITS: u32 = 8;
 const SECTION_SYMBOLS: u32 = 2;
 const SYMBOL_OBJECT: u8 = 1;
+const SYMBOL_BYTES: u64 = 24;
+/// The format of records of `.nv.info` whose value is a length, with so many bytes behind it.
+const SIZED: u8 = 4;
 /// Length of the file header; enough to find the section table.
 pub(crate) const HEADER_BYTES: u64 = 64;
 
@@ -82,6 +85,9 @@ pub(crate) fn parse(image: &[u8]) -> Option<Image> {
         if let Some(facts) = section.name.strip_prefix(".nv.info.").and_then(|name| parsed.kernels.get_mut(name)) {
             kernel_information(Bytes(bytes.part(section.offset, section.size)?), facts);
         }
+        if section.name == ".nv.info" {
+            frames(bytes, section, &sections, &mut parsed);
+        }
         if section.kind == SECTION_SYMBOLS {
             variables(bytes, section, &sections, &mut parsed);
         }
@@ -93,9 +99,28 @@ pub(crate) fn parse(image: &[u8]) -> Option<Image> {
     Some(parsed)
 }
 
+/// Records of `.nv.info`, of which those matter that tell a function's local memory: its symbol's number and bytes.
+fn frames(bytes: Bytes<'_>, section: &Section<'_>, sections: &[Section<'_>], parsed: &mut Image) {
+    const FRAME_BYTES: [u8; 2] = [SIZED, 0x11];
+    let Some(symbols) = sections.iter().find(|symbols| symbols.kind == SECTION_SYMBOLS) else { return };
+    let Some(names) = sections.get(symbols.link as usize) else { return };
+    let Some(records) = bytes.part(section.offset, section.size).map(Bytes) else { return };
+    let mut at = 0;
+    while let (Some(head), Some(value)) = (records.part(at, 2), records.u16(at + 2)) {
+        if head == FRAME_BYTES
+            && let (Some(symbol), Some(local_bytes)) = (records.u32(at + 4), records.u32(at + 8))
+            && let Some(name) = bytes.u32(symbols.offset + u64::from(symbol) * SYMBOL_BYTES)
+            && let Some(name) = bytes.text(names.offset + u64::from(name))
+            && let Some(facts) = parsed.kernels.get_mut(name)
+        {
+            facts.local_bytes = local_bytes;
+        }
+        at += 4 + if head[0] == SIZED { u64::from(value) } else { 0 };
+    }
+}
+
 /// Records of `.nv.info.KERNEL`: format, attribute, then a 16-bit value or a length and that many bytes.
 fn kernel_information(records: Bytes<'_>, facts: &mut KernelFacts) {
-    const SIZED: u8 = 4;
     const MAX_THREADS: u8 = 0x05;
     const PARAMETER: u8 = 0x17;
     const PARAMETER_BYTES: u8 = 0x19;
@@ -131,8 +156,8 @@ fn kernel_information(records: Bytes<'_>, facts: &mut KernelFacts) {
 
 fn variables(bytes: Bytes<'_>, table: &Section<'_>, sections: &[Section<'_>], parsed: &mut Image) {
     let Some(names_at) = sections.get(table.link as usize).map(|names| names.offset) else { return };
-    for index in 0..table.size / 24 {
-        let at = table.offset + index * 24;
+    for index in 0..table.size / SYMBOL_BYTES {
+        let at = table.offset + index * SYMBOL_BYTES;
         let (Some(name), Some(kind), Some(place), Some(size)) =
             (bytes.u32(at), bytes.part(at + 4, 1), bytes.u16(at + 6), bytes.u64(at + 16))
         else {

@@ -134,6 +134,15 @@ impl Function {
         pointer(handle_of(self))
     }
 
+    /// Makes room in the context for the local memory of the threads, before a launch.
+    #[inline]
+    pub(crate) fn fit_local(&self) -> Answer {
+        match self.facts.local_bytes {
+            0 => Ok(()),
+            bytes => self.context()?.fit_local(bytes),
+        }
+    }
+
     pub(crate) fn context(&self) -> Answer<Arc<Context>> {
         self.context.upgrade().ok_or(CUresult::CONTEXT_IS_DESTROYED)
     }

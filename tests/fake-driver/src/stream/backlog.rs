@@ -63,6 +63,7 @@ impl Backlog {
         }
         if matches!(piece, Piece::Work(_)) && self.count.fetch_add(1, Ordering::AcqRel) == 0 {
             stream.queue.backlogs.fetch_add(1, Ordering::AcqRel);
+            stream.queue.stream_waits(true);
         }
         waiting.pieces.push_back(piece);
         drop(waiting);
@@ -77,6 +78,7 @@ impl Backlog {
         let waiting = self.waiting.lock();
         if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
             stream.queue.backlogs.fetch_sub(1, Ordering::AcqRel);
+            stream.queue.stream_waits(false);
         }
         drop(waiting);
         self.changed.notify_all();

@@ -119,6 +119,11 @@ impl DeviceQueue {
         }
     }
 
+    /// Lets the machine know that a stream has work which is not yet here, or has it no longer.
+    pub(super) fn stream_waits(&self, waits: bool) {
+        self.machine.stream_waits(waits);
+    }
+
     /// The number of the last piece submitted.
     pub(crate) fn last(&self) -> u64 {
         self.submitted.load(Ordering::Acquire)

@@ -18,7 +18,7 @@ static RESERVED: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
 /// Memory in a range, and who may use it there.
 pub(crate) struct Mapping {
-    pub(super) physical: Arc<Physical>,
+    pub(crate) physical: Arc<Physical>,
     /// Access flags by location.
     pub(super) access: Mutex<BTreeMap<(c_int, c_int), c_int>>,
 }
@@ -95,10 +95,13 @@ pub(crate) fn cuMemMap(
     if !whole || offset != 0 || flags != 0 || !is_reserved(start, size) || memory::overlaps(start, size) {
         return Err(CUresult::INVALID_VALUE);
     }
+    if let Some(team) = &physical.team {
+        team.wait(&physical)?;
+    }
     if !pages::map_file(start, size, &physical.file, 0, false) {
         return Err(CUresult::OUT_OF_MEMORY);
     }
-    let device = physical.properties.device()?.map_or_else(|| state::device(0), Ok)?;
+    let device = physical.device().map_or_else(|| state::device(0), Ok)?;
     let mapping = Arc::new(Mapping { physical, access: Mutex::default() });
     memory::adopt(start, size, Kind::Mapped(mapping), None, device);
     Ok(())

@@ -8,7 +8,7 @@
 //! An owner that has let go of memory which somebody else holds keeps the charge until [`reap`] finds it
 //! free; a holder whose owner has died takes the charge over there.
 
-use super::{FILE_DESCRIPTOR, Physical, Properties, find, give_out};
+use super::{FILE_DESCRIPTOR, Physical, Properties, Team, find, give_out};
 use crate::args::{Answer, put};
 use crate::entry::Call;
 use crate::pages;
@@ -81,6 +81,11 @@ impl Header {
 }
 
 impl Sharing {
+    /// True when other processes may have the memory, too.
+    pub(super) fn is_shared(&self) -> bool {
+        self.exported || self.lock.is_some()
+    }
+
     /// For memory that this process has just made and charged.
     pub(super) fn own(file: &File, size: u64, properties: &Properties) -> io::Result<Self> {
         let device = properties.device().ok().flatten();
@@ -114,7 +119,7 @@ impl Drop for Physical {
             TO_WATCH.fetch_sub(1, Ordering::Relaxed);
         }
         let Some(device) = sharing.charged else { return };
-        let shared = sharing.exported || sharing.lock.is_some();
+        let shared = sharing.is_shared();
         let file = sharing.lock.take().or_else(|| self.file.try_clone().ok());
         match file {
             Some(file) if shared && pages::is_locked(&file, self.size + HELD) => {
@@ -219,7 +224,12 @@ fn import(descriptor: c_int) -> Answer<Arc<Physical>> {
     let sharing = Sharing { charged: None, device, exported: false, lock: Some(lock) };
     let properties =
         Properties { handle_types: header.handle_types, location: header.location, compression: 0, usage: 0 };
-    let physical = Arc::new(Physical { file, size: header.size, properties, sharing: Mutex::new(sharing) });
+    let team = if header.location.kind == super::multicast::LOCATION_NONE {
+        Some(Team::of_file(&file, header.size).ok_or(CUresult::INVALID_VALUE)?)
+    } else {
+        None
+    };
+    let physical = Arc::new(Physical { file, size: header.size, properties, sharing: Mutex::new(sharing), team });
     remember(&physical);
     Ok(physical)
 }

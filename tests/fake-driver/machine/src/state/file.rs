@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::lock::{Guard, Mutex};
-use super::{Body, Claim, Front, LAYOUT_VERSION};
+use super::{Body, Claim, Front, Gate, LAYOUT_VERSION, PROCESSES_MAX};
 use crate::MachineError;
 use crate::liveness::{self, Opening};
 use crate::time::{DeviceTime, Hardware};
@@ -106,6 +106,12 @@ impl MachineFile {
     pub(super) fn mutex(&self) -> &Mutex {
         // SAFETY: the map is that long and aligned, and any bytes are a `Mutex`.
         unsafe { &*self.front().byte_add(offset_of!(Front, mutex)).cast::<Mutex>() }
+    }
+
+    /// What may be looked at without the mutex.
+    pub(crate) fn gates(&self) -> &[Gate; PROCESSES_MAX] {
+        // SAFETY: the map is that long and aligned, any bytes are gates, and all access to them is atomic.
+        unsafe { &*self.front().byte_add(offset_of!(Front, gates)).cast::<[Gate; PROCESSES_MAX]>() }
     }
 
     /// What the mutex protects.

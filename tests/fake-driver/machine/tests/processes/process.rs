@@ -1,7 +1,7 @@
 //! Another process, and the folder that its machine lies in.
 #![allow(unsafe_code)]
 
-use fake_machine::{ContextSlot, Machine};
+use fake_machine::{CheckpointError, ContextSlot, Machine};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -143,6 +143,23 @@ fn act(machine: &'static Machine, slot: &mut Option<ContextSlot>, order: &[&str]
         }
         ["submit", ms] => {
             machine.submit(slot.as_ref().unwrap(), number(ms) * 1_000_000);
+            "ok".to_owned()
+        }
+        ["cuda"] => {
+            machine.use_cuda();
+            "ok".to_owned()
+        }
+        ["waits"] => {
+            machine.stream_waits(true);
+            "ok".to_owned()
+        }
+        ["lock", pid] => {
+            let pid = u32::try_from(number(pid)).unwrap();
+            // Somebody else may be trying at this very moment.
+            let lock = || machine.lock_process(pid, Duration::from_secs(60));
+            while lock() == Err(CheckpointError::WrongState) {
+                std::thread::sleep(Duration::from_micros(300));
+            }
             "ok".to_owned()
         }
         ["fork"] => fork(|| {}).to_string(),

@@ -1,0 +1,33 @@
+//! Memory of another API. Whether the driver counts it as this process's is measured.
+#![allow(non_snake_case)]
+
+use super::Answer;
+use crate::args::{Out, Raw};
+use crate::entry::Next;
+use crate::{account, calls, overhead};
+use driver_api::{CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUexternalMemory};
+
+pub(crate) fn cuImportExternalMemory(
+    next: Next<'_>,
+    extMem_out: Out<CUexternalMemory>,
+    _memHandleDesc: Raw<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>,
+) -> Answer {
+    let Some(account) = account::of_current_device()? else { return next.call() };
+    let measured = overhead::before_call(account, 0)?;
+    let before = extMem_out.get();
+    next.call()?;
+    measured.settle().inspect_err(|_| {
+        let _ = calls::destroy_external_memory(extMem_out.get() as usize);
+        extMem_out.set(before);
+        overhead::settle(account);
+    })?;
+    // Buffers mapped from it keep it, and are freed like any pointer.
+    overhead::watch_frees();
+    Ok(())
+}
+
+pub(crate) fn cuDestroyExternalMemory(next: Next<'_>, _extMem: CUexternalMemory) -> Answer {
+    next.call()?;
+    overhead::settle_all();
+    Ok(())
+}

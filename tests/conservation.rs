@@ -1,0 +1,213 @@
+//! Conservation: whatever programs do, they are charged what they hold, on every device, and never more than the cap together.
+//!
+//! Several processes make random calls of all kinds, some of which the driver is made to fail, and stop together now and then. A
+//! failure names the seed; `CHAOS_SEED`, `CHAOS_OPERATIONS` (of all processes together), `CHAOS_QUIET` (of one process, between two
+//! points) and `CHAOS_THREADS` (such as `1,1,2`: one number a process) run it again, or a part of it, and `TRACE=1` shows every
+//! call since the last point at which the books were right. With `CHAOS_QUIET=1` that is one call.
+
+use harness::{Books, Chaos, Crowd, Job, MIB, Machine};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const DEVICES: usize = 2;
+const SPEC: &str = "2xt4-16gb";
+/// Small enough that a part of what is asked for is refused.
+const CAP: u64 = 1024 * MIB;
+/// What code and variables may take that a look-up loads: it is charged once it is seen, fit or not. Two pages for each of the
+/// contexts that there can be.
+const UNASKED: u64 = 4 * 4 * 2 * 2 * MIB;
+const SAMPLE_PAUSE: Duration = Duration::from_millis(1);
+
+/// Functions that are made to fail, at some of their calls. Not what the shim itself asks in order to know what is held.
+const FAILING: &[&str] = &[
+    "cuArray3DCreate_v2",
+    "cuArrayCreate_v2",
+    "cuArrayDestroy",
+    "cuCtxCreate_v2",
+    "cuCtxCreate_v4",
+    "cuCtxDestroy_v2",
+    "cuCtxSetLimit",
+    "cuCtxSynchronize",
+    "cuDeviceGraphMemTrim",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxReset_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDeviceSetMemPool",
+    "cuGraphAddMemAllocNode",
+    "cuGraphAddMemFreeNode",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphInstantiateWithParams",
+    "cuGraphInstantiate_v2",
+    "cuGraphLaunch",
+    "cuGraphLaunch_ptsz",
+    "cuGraphUpload",
+    "cuKernelGetFunction",
+    "cuLaunchKernel",
+    "cuLibraryGetGlobal",
+    "cuLibraryGetModule",
+    "cuLibraryLoadData",
+    "cuLibraryUnload",
+    "cuMemAlloc",
+    "cuMemAllocAsync",
+    "cuMemAllocAsync_ptsz",
+    "cuMemAllocFromPoolAsync",
+    "cuMemAllocFromPoolAsync_ptsz",
+    "cuMemAllocManaged",
+    "cuMemAllocPitch_v2",
+    "cuMemAlloc_v2",
+    "cuMemCreate",
+    "cuMemExportToShareableHandle",
+    "cuMemFree",
+    "cuMemFreeAsync",
+    "cuMemFreeAsync_ptsz",
+    "cuMemFree_v2",
+    "cuMemImportFromShareableHandle",
+    "cuMemMap",
+    "cuMemPoolCreate",
+    "cuMemPoolDestroy",
+    "cuMemPoolSetAttribute",
+    "cuMemPoolTrimTo",
+    "cuMemRelease",
+    "cuMemRetainAllocationHandle",
+    "cuMemUnmap",
+    "cuMipmappedArrayCreate",
+    "cuMipmappedArrayDestroy",
+    "cuModuleGetGlobal_v2",
+    "cuModuleLoadData",
+    "cuModuleLoadDataEx",
+    "cuModuleUnload",
+    "cuStreamBeginCapture_v2",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+];
+const CODES: [i32; 3] = [999, 2, 719];
+
+/// Early calls and late ones fail, each function at its own.
+fn failures(seed: u64) -> String {
+    let mut rules = Vec::new();
+    for (number, function) in FAILING.iter().enumerate() {
+        let mut call = 2 + (seed.wrapping_mul(31).wrapping_add(number as u64 * 7)) % 23;
+        for time in 0..4 {
+            rules.push(format!("{function}:{call}={}", CODES[(number + time) % CODES.len()]));
+            call = call * 5 + 3;
+        }
+    }
+    rules.join(",")
+}
+
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    setting(name).map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
+}
+
+fn chaos(operations: u64) -> Chaos {
+    let threads = setting("CHAOS_THREADS").unwrap_or_else(|| "1,1,1,3".to_owned());
+    let seed = number("CHAOS_SEED", 1);
+    Chaos {
+        seed,
+        operations: number("CHAOS_OPERATIONS", operations),
+        quiet: number("CHAOS_QUIET", 2500),
+        threads: threads.split(',').map(|count| count.parse().expect("numbers of threads")).collect(),
+        failures: if number("CHAOS_FAILURES", 1) == 0 { String::new() } else { failures(seed) },
+        without: setting("CHAOS_WITHOUT").unwrap_or_default(),
+        has_variables: number("CHAOS_VARIABLES", 1) != 0,
+        traced: setting("TRACE").is_some(),
+    }
+}
+
+/// What doesn't agree, a line for each process and device.
+fn differences(books: &Books, pids: &[u32], point: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (process, pid) in pids.iter().enumerate() {
+        for device in 0..DEVICES {
+            let (charged, held) = (books.charged(*pid, device), books.held(*pid, device));
+            if charged != held || (point == "empty" && held != 0) {
+                let overhead = books.overhead(*pid, device);
+                found.push(format!(
+                    "process {process} device {device}: charged {charged}, of it overhead {overhead}, held {held} (charged {:+} KiB)",
+                    (charged as i64 - held as i64) / 1024
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// Looks again and again whether the processes together hold, or may be charged, more than the cap.
+fn watch(books: &Books, is_over: &AtomicBool) -> Vec<String> {
+    let mut most = [(0, 0); DEVICES];
+    while !is_over.load(Ordering::Relaxed) {
+        for (device, (charged, held)) in most.iter_mut().enumerate() {
+            *charged = books.stock_in_all(device).max(*charged);
+            *held = books.held_in_all(device).max(*held);
+        }
+        std::thread::sleep(SAMPLE_PAUSE);
+    }
+    let over = |(device, (charged, held)): (usize, (u64, u64))| {
+        let line = format!("device {device}: at most {} MiB charged and {} MiB held", charged / MIB, held / MIB);
+        eprintln!("{line}");
+        (charged > CAP + UNASKED || held > CAP + UNASKED).then_some(line)
+    };
+    most.into_iter().enumerate().filter_map(over).collect()
+}
+
+/// Goes from point to point and compares the books at each; what was wrong at the first that was.
+fn compare_at_each_point(crowd: &mut Crowd, books: &Books) -> Vec<String> {
+    let pids = crowd.pids();
+    for point in crowd.points() {
+        let printed = crowd.reach(&point);
+        let mut found = differences(books, &pids, &point);
+        if !found.is_empty() {
+            found.insert(0, format!("at {point:?}"));
+            for (process, lines) in printed.iter().enumerate() {
+                found.extend(lines.iter().map(|line| format!("process {process}: {line}")));
+            }
+            return found;
+        }
+        crowd.go_on();
+    }
+    Vec::new()
+}
+
+fn conserve(machine: &Machine, chaos: &Chaos, ledgers: Vec<PathBuf>, job: impl Fn(Job) -> Job) {
+    let begin = std::time::Instant::now();
+    let mut crowd =
+        chaos.start(machine, |plain| job(plain.env("FAKE_CUDA_CONTEXT", "24MiB").env("GPUQUOTA_LOG", "off")));
+    let books = machine.books_of(ledgers.clone());
+    let is_over = AtomicBool::new(false);
+    let (wrong, over) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(&machine.books_of(ledgers), &is_over));
+        let wrong = compare_at_each_point(&mut crowd, &books);
+        is_over.store(true, Ordering::Relaxed);
+        (wrong, watcher.join().expect("the watcher only looks"))
+    });
+    let again = format!("CHAOS_SEED={} CHAOS_OPERATIONS={} CHAOS_QUIET={}", chaos.seed, chaos.operations, chaos.quiet);
+    assert!(wrong.is_empty(), "{again}\n{}", wrong.join("\n"));
+    assert!(over.is_empty(), "{again}\n{}", over.join("\n"));
+    assert!(crowd.finish().iter().all(|status| *status == 0), "{again}: a process ended badly");
+    eprintln!("{} operations in {:?}", chaos.operations, begin.elapsed());
+}
+
+fn without_a_daemon(operations: u64) {
+    let machine = Machine::new(SPEC);
+    let ledger = machine.folder().join("ledger.gpuquota");
+    conserve(&machine, &chaos(operations), vec![ledger], |job| job.memory("1GiB"));
+}
+
+#[test]
+fn what_is_charged_is_what_is_held() {
+    without_a_daemon(200_000);
+}
+
+/// The same, for longer: `cargo test --test conservation -- --ignored`.
+#[test]
+#[ignore = "takes a minute"]
+fn what_is_charged_is_what_is_held_after_a_million_operations() {
+    without_a_daemon(1_000_000);
+}
