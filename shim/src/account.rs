@@ -1,7 +1,7 @@
 //! What the tenant may still take on one device: reserve, call the driver, commit.
 
 use crate::hooks::{Answer, Refusal};
-use crate::join::{Caps, Member, Standing};
+use crate::join::{Caps, Member, SLACK_UNKNOWN, Standing};
 use crate::link::Link;
 use crate::process::process;
 use crate::{calls, log, overhead, pools};
@@ -230,6 +230,22 @@ impl Account {
 
     pub(crate) fn add_soft(&self, units: Units) {
         self.member.ledger.add_soft(self.member.slot, self.place, units);
+        if let Some(slack) = self.last_slack() {
+            self.saw_slack(slack.plus(units));
+        }
+    }
+
+    /// By how much the charges exceeded what was held when that was looked at last; with what has been charged since
+    /// that need not be held.
+    pub(crate) fn last_slack(&self) -> Option<Units> {
+        match self.member.devices[self.device].slack.load(Ordering::Relaxed) {
+            SLACK_UNKNOWN => None,
+            bytes => Units::holding(Bytes(bytes)),
+        }
+    }
+
+    pub(crate) fn saw_slack(&self, slack: Units) {
+        self.member.devices[self.device].slack.store(slack.bytes().0, Ordering::Relaxed);
     }
 
     pub(crate) fn take_soft(&self, units: Units) {
@@ -286,23 +302,29 @@ impl Account {
     /// # Errors
     /// A refusal when they don't fit under the cap, even with our own pools trimmed.
     pub(crate) fn reserve(self, bytes: u64) -> Result<Held, Refusal> {
-        let Some(units) = Units::holding(Bytes(bytes)) else {
-            // No device is that large; where there is no cap, the driver says so itself.
-            return if self.is_enforced() { Err(self.deny(Bytes(bytes))) } else { Ok(self.held(Units::ZERO)) };
-        };
-        self.reserve_units(units).map(|()| self.held(units))
+        match Units::holding(Bytes(bytes)) {
+            Some(units) => self.reserve_units(units).map(|()| self.held(units)),
+            None => self.endless(bytes),
+        }
     }
 
     /// As [`Account::reserve`], where everything has been trimmed already.
     pub(crate) fn reserve_at_last(self, bytes: u64) -> Result<Held, Refusal> {
-        let units = Units::holding(Bytes(bytes)).ok_or_else(|| self.deny(Bytes(bytes)))?;
-        self.charge(units, true).map(|_| self.held(units))
+        match Units::holding(Bytes(bytes)) {
+            Some(units) => self.charge(units, true).map(|_| self.held(units)),
+            None => self.endless(bytes),
+        }
+    }
+
+    /// No device is that large; where there is no cap, the driver says so itself.
+    fn endless(self, bytes: u64) -> Result<Held, Refusal> {
+        if self.is_enforced() { Err(self.deny(Bytes(bytes))) } else { Ok(self.held(Units::ZERO)) }
     }
 
     /// Charges nothing; refuses what could never be charged under the quota. What is more than the device has is
     /// the driver's to refuse.
     pub(crate) fn admit(self, bytes: u64) -> Answer {
-        let fits = self.cap().is_none_or(|cap| bytes <= cap.0 || cap >= self.total());
+        let fits = self.binding_cap().is_none_or(|cap| bytes <= cap.0);
         if fits || !self.is_enforced() { Ok(()) } else { Err(self.deny(Bytes(bytes))) }
     }
 
@@ -324,8 +346,14 @@ impl Account {
         Held { account: self, units }
     }
 
+    /// A quota of the whole device binds nobody: the device itself does, with the driver's own codes.
     fn is_enforced(&self) -> bool {
-        self.cap().is_some() && process().settings.mode == Mode::Enforce
+        self.binding_cap().is_some() && process().settings.mode == Mode::Enforce
+    }
+
+    /// The cap, where it is less than the device has.
+    fn binding_cap(&self) -> Option<Bytes> {
+        self.cap().filter(|cap| *cap < self.total())
     }
 
     fn reserve_units(&self, units: Units) -> Result<(), Refusal> {
@@ -399,7 +427,10 @@ impl Account {
             member.devices[self.device].epoch.store(page.epoch(), Ordering::Relaxed);
         }
         member.ledger.drop_slack(slot, self.place);
-        let cap = self.cap().unwrap_or(Bytes(u64::MAX));
+        let Some(cap) = self.binding_cap() else {
+            member.ledger.force(slot, self.place, units, guard.token());
+            return Ok(true);
+        };
         if process().settings.mode == Mode::Observe {
             member.ledger.force(slot, self.place, units, guard.token());
             return Ok(true);

@@ -105,7 +105,12 @@ pub(crate) struct MemberDevice {
     pub(crate) epoch: AtomicU64,
     /// Nothing was charged here yet.
     pub(crate) is_new: AtomicBool,
+    /// Bytes by which the charges exceeded what was held, when that was last looked at.
+    pub(crate) slack: AtomicU64,
 }
+
+/// Nobody has looked yet.
+pub(crate) const SLACK_UNKNOWN: u64 = u64::MAX;
 
 impl Membership {
     /// Where the process stands with what it allocates; joins at the first call.
@@ -311,6 +316,7 @@ fn member_device(seen: &Seen, place: Option<DeviceId>) -> MemberDevice {
         place,
         epoch: AtomicU64::new(0),
         is_new: AtomicBool::new(true),
+        slack: AtomicU64::new(SLACK_UNKNOWN),
     }
 }
 

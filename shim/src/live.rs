@@ -62,13 +62,6 @@ fn pages(small_bytes: u64) -> Units {
     Units::holding(Bytes(bytes)).unwrap_or(Units::ZERO)
 }
 
-/// The driver lets small variables of modules share pages with small blocks, which only a measurement shows.
-fn page_moved(account: Account, pages: Units) {
-    if pages != Units::ZERO && account.overhead() != Units::ZERO {
-        overhead::mark_stale();
-    }
-}
-
 fn live<T>(f: impl FnOnce(&mut Live) -> T) -> T {
     f(&mut crate::process::process().live.lock())
 }
@@ -90,7 +83,6 @@ pub(crate) fn reserve_block(account: Account, context: usize, bytes: u64) -> Res
                 return Ok(None);
             }
             *sum += rounded;
-            page_moved(account, more);
             let block = Block { context, device: key.device, size: Size::Small(rounded), is_shared: false };
             Ok(Some(Pending { account, block }))
         })
@@ -113,6 +105,8 @@ pub(crate) fn reserve_whole(account: Account, context: usize, bytes: u64) -> Res
 pub(crate) fn reserve_soft(account: Account, context: usize, bytes: u64) -> Result<Pending, Refusal> {
     let charge = account.reserve(bytes)?.commit();
     account.add_soft(charge.units);
+    // How much of it the device holds shows at the next measurement.
+    overhead::mark_stale();
     let block = Block { context, device: charge.device, size: Size::Soft(charge.units), is_shared: false };
     Ok(Pending { account, block })
 }
@@ -184,9 +178,7 @@ fn credit_to(account: Account, block: Block) {
             let key = SmallKey { context: block.context, device: block.device };
             let Some(sum) = live.small.get_mut(&key) else { return };
             let after = sum.saturating_sub(bytes);
-            let less = pages(*sum).less(pages(after));
-            account.give_back(less);
-            page_moved(account, less);
+            account.give_back(pages(*sum).less(pages(after)));
             *sum = after;
         }),
     }

@@ -13,6 +13,7 @@ use crate::pools;
 use crate::process::process;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
+use quota_core::Bytes;
 use quota_core::ledger::{Correction, Units};
 use std::time::Duration;
 
@@ -87,13 +88,14 @@ impl Measured {
             pools::resample_all();
             let held = meter::held(&account, before, Patience::Long)?;
             let used = account.own_used().less(reserved);
+            account.saw_slack(used.less(Units::holding(held).unwrap_or(used)));
             Some(quota_core::ledger::correction(used, account.overhead(), account.soft(), held))
         });
         let Some(correction) = correction else { return keep(account, expected) };
         let (account, reserved) = expected.into_parts();
         let Correction::Raise(more) = correction else {
             account.give_back(reserved);
-            apply(account, correction, still);
+            apply(account, correction, still, Cause::Freed);
             return Ok(());
         };
         if kind == Kind::Context {
@@ -119,25 +121,75 @@ fn keep(account: Account, expected: Held) -> Answer {
     Ok(())
 }
 
-/// Books what is held now, fit or not: it is held already. False when nobody says.
-pub(crate) fn settle(account: Account) -> bool {
-    settle_with(account, Patience::Long)
+/// What may have made less of the overhead.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// Nothing that we know of, but that what lingers may go at any moment.
+    Unknown,
+    /// A call that frees what was measured.
+    Freed,
 }
 
-fn settle_with(account: Account, patience: Patience) -> bool {
+/// Books what is held now, fit or not: it is held already. False when nobody says.
+pub(crate) fn settle(account: Account) -> bool {
+    settle_with(account, Patience::Long, Cause::Unknown)
+}
+
+fn settle_with(account: Account, patience: Patience, cause: Cause) -> bool {
     let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return false };
-    let (correction, still) = flight::while_still(|| {
+    let (compared, still) = flight::while_still(|| {
         pools::resample_all();
-        Some(account.correction(meter::held(&account, None, patience)?))
+        Some(compare(&account, meter::held(&account, None, patience)?, cause))
     });
-    let Some(correction) = correction else { return false };
-    apply(account, correction, still);
+    let Some((correction, slack)) = compared else { return false };
+    apply(account, correction, still, cause);
+    if still {
+        account.saw_slack(if let Correction::Lower(less) = correction { slack.less(less) } else { slack });
+    }
     true
+}
+
+/// What has to be corrected, and by how much the charges exceed what is held.
+///
+/// Managed memory may be charged and not held, so that less is held than charged says nothing about overhead, except
+/// by how much more less it is than the last time, when there is a cause.
+fn compare(account: &Account, held: Bytes, cause: Cause) -> (Correction, Units) {
+    let correction = account.correction(held);
+    let slack = account.own_used().less(Units::holding(held).unwrap_or(account.own_used()));
+    let most = match cause {
+        Cause::Freed => account.overhead(),
+        Cause::Unknown => lingering().min(account.overhead()),
+    };
+    let by_cause = account.last_slack().map_or(Units::ZERO, |last| slack.less(last)).min(most);
+    let correction = match correction {
+        Correction::Lower(less) => Correction::Lower(less.max(by_cause)),
+        Correction::None if by_cause > Units::ZERO => Correction::Lower(by_cause),
+        other => other,
+    };
+    (correction, slack)
+}
+
+fn lingering() -> Units {
+    let bytes = process().overhead.lingering.load(Ordering::Relaxed);
+    Units::holding(Bytes(bytes)).unwrap_or(Units::ZERO)
+}
+
+/// Runs a call that frees what was measured, and what goes with it in the books.
+pub(crate) fn around_free(call: impl FnOnce() -> Answer) -> Answer {
+    for account in account::all_with_memory().into_iter().filter(|account| account.soft() > Units::ZERO) {
+        settle(account);
+    }
+    let accounts = account::all_with_memory();
+    call()?;
+    for account in accounts {
+        settle_with(account, Patience::Long, Cause::Freed);
+    }
+    Ok(())
 }
 
 /// Corrects the books. What seems to be gone may only be in the middle of an allocation of another thread's; then it
 /// is looked at again later.
-fn apply(account: Account, correction: Correction, still: bool) {
+fn apply(account: Account, correction: Correction, still: bool, cause: Cause) {
     match correction {
         Correction::None => {}
         Correction::Lower(_) if !still => mark_stale(),
@@ -148,9 +200,11 @@ fn apply(account: Account, correction: Correction, still: bool) {
         Correction::Lower(less) => {
             let gone = account.take_overhead(less);
             account.give_back(gone);
-            let lingering = &process().overhead.lingering;
-            let less = |now: u64| Some(now.saturating_sub(gone.bytes().0));
-            let _ = lingering.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            if cause == Cause::Unknown {
+                let lingering = &process().overhead.lingering;
+                let less = |now: u64| Some(now.saturating_sub(gone.bytes().0));
+                let _ = lingering.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            }
         }
     }
 }
@@ -160,7 +214,7 @@ pub(crate) fn linger(account: Account, units: Units) {
     account.add_overhead(units);
     process().overhead.lingering.fetch_add(units.bytes().0, Ordering::Relaxed);
     if !settle(account) {
-        apply(account, Correction::Lower(units), true);
+        apply(account, Correction::Lower(units), true, Cause::Unknown);
     }
 }
 
@@ -172,6 +226,21 @@ pub(crate) fn watch_frees() {
 /// A pointer or an array was freed that the books don't know.
 pub(crate) fn unknown_freed() {
     if process().overhead.watches_frees.load(Ordering::Relaxed) { settle_all() } else { settle_lingering() }
+}
+
+/// Runs a call that may or may not take memory of the device. What lingers is looked at before, and how the books then
+/// stand after it: later the two couldn't be told apart.
+pub(crate) fn around_soft(account: Account, call: impl FnOnce() -> Answer) -> Answer {
+    if process().overhead.lingering.load(Ordering::Relaxed) == 0 {
+        return call();
+    }
+    settle(account);
+    call()?;
+    if let (Some(held), true) = flight::while_still(|| meter::held(&account, None, Patience::Long)) {
+        let used = account.own_used();
+        account.saw_slack(used.less(Units::holding(held).unwrap_or(used)));
+    }
+    Ok(())
 }
 
 /// Where something was freed or is looked at: what lingered may be gone. Costs a load while nothing does.
@@ -198,16 +267,33 @@ pub(crate) fn imported() {
     process().overhead.has_imports.store(true, Ordering::Relaxed);
 }
 
-/// At a synchronisation: measures if something happened since the last time.
+/// At a synchronisation: measures if something happened since the last time, not too often.
 pub(crate) fn settle_if_stale() {
+    if is_stale() && is_time(PAUSE) {
+        settle_stale();
+    }
+}
+
+/// Before somebody is shown how much is free: the same, always.
+pub(crate) fn settle_for_view() {
+    if is_stale() {
+        settle_stale();
+    }
+    settle_lingering();
+}
+
+fn is_stale() -> bool {
     let overhead = &process().overhead;
-    if overhead.has_imports.load(Ordering::Relaxed) && !account::is_watched() {
-        mark_stale();
-    }
-    if overhead.is_stale.load(Ordering::Relaxed) && is_time(PAUSE) && overhead.is_stale.swap(false, Ordering::Relaxed) {
-        let settled = account::all_with_memory().into_iter().all(|account| settle_with(account, Patience::Short));
-        overhead.is_stale.fetch_or(!settled, Ordering::Relaxed);
-    }
+    let foreign = overhead.has_imports.load(Ordering::Relaxed) && !account::is_watched();
+    foreign || overhead.is_stale.load(Ordering::Relaxed)
+}
+
+fn settle_stale() {
+    let stale = &process().overhead.is_stale;
+    stale.store(false, Ordering::Relaxed);
+    let settled =
+        account::all_with_memory().into_iter().all(|account| settle_with(account, Patience::Short, Cause::Unknown));
+    stale.fetch_or(!settled, Ordering::Relaxed);
 }
 
 /// Before a refusal: what lingered, or what something was seen to change, may be gone.
@@ -215,7 +301,7 @@ pub(crate) fn settle_under_pressure(account: Account) {
     let overhead = &process().overhead;
     let may_be_gone = overhead.lingering.load(Ordering::Relaxed) > 0 || overhead.is_stale.load(Ordering::Relaxed);
     if may_be_gone && is_time(PAUSE_UNDER_PRESSURE) {
-        settle_with(account, Patience::Short);
+        settle_with(account, Patience::Short, Cause::Unknown);
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Pools {
     known: Mutex<HashMap<Source, Pool>>,
     /// Something was freed since the last sample, so a synchronisation may have let memory go.
     stale: AtomicBool,
+    /// Something was freed since the pools were last empty. When its stream gets there, nobody knows.
+    freed: AtomicBool,
 }
 
 /// Where pooled memory comes from.
@@ -186,6 +188,14 @@ pub(crate) fn settle_forced(pool: Source, held: account::Held) {
 /// A free is queued: the pool may shrink at a later synchronisation.
 pub(crate) fn mark_stale() {
     pools().stale.store(true, Ordering::Relaxed);
+    pools().freed.store(true, Ordering::Relaxed);
+}
+
+/// After a synchronisation, which may have been of another stream than that of the free: credits what the pools let go.
+pub(crate) fn resample_if_freed() {
+    if pools().freed.load(Ordering::Relaxed) {
+        resample_all();
+    }
 }
 
 /// At a synchronisation, if anything was freed: credits what the pools let go.
@@ -200,6 +210,9 @@ pub(crate) fn resample_all() {
     let mut known = pools().known.lock();
     for (pool, entry) in known.iter_mut() {
         resample(*pool, entry);
+    }
+    if known.values().all(|entry| entry.charged == Units::ZERO) {
+        pools().freed.store(false, Ordering::Relaxed);
     }
 }
 

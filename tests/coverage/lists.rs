@@ -75,7 +75,8 @@ fn every_refusal_has_a_scenario() {
     assert!(missing.is_empty(), "{missing:?}");
     // Of these kinds the list has more, which take nothing at the call.
     let measured = |symbol: &&driver_api::Symbol| {
-        symbol.charge == Some("module") && symbol.base.starts_with("cuModule") || symbol.base == "cuImportExternalMemory"
+        symbol.charge == Some("module") && symbol.base.starts_with("cuModule")
+            || symbol.base == "cuImportExternalMemory"
     };
     let missing: Vec<&str> =
         covered().filter(measured).map(|symbol| symbol.abi).filter(|abi| !scenarios().part.contains(*abi)).collect();

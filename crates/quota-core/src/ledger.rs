@@ -137,6 +137,11 @@ impl Units {
         Self(self.0.saturating_sub(other.0))
     }
 
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
     /// The smallest number of units that hold `bytes`; `None` beyond what a word can count.
     pub fn holding(bytes: Bytes) -> Option<Self> {
         u32::try_from(bytes.0.div_ceil(UNIT)).ok().map(Units)

@@ -5,7 +5,7 @@ use super::Answer;
 use crate::args::Out;
 use crate::entry::Next;
 use crate::flight::Flight;
-use crate::{account, calls, live};
+use crate::{account, calls, live, overhead};
 use driver_api::layout::{DEVICE_PAGE, round_up};
 use driver_api::{CUdeviceptr, CUdeviceptr_v1};
 
@@ -78,12 +78,19 @@ fn pitched(next: Next<'_>, width: u64, height: u64, made: impl Fn() -> (CUdevice
 }
 
 /// Managed memory is charged in full, wherever its pages are: they may all come to the device.
-pub(crate) fn cuMemAllocManaged(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize, _flags: u32) -> Answer {
+pub(crate) fn cuMemAllocManaged(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize, flags: u32) -> Answer {
     let _flight = Flight::enter();
+    // Global or host, and nothing else: other flags are the driver's to refuse.
+    if !matches!(flags, 1 | 2) {
+        return next.call();
+    }
     let (1.., Some(context)) = (bytesize, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
-    let pending = live::reserve_soft(account, context, round_up(bytesize as u64, DEVICE_PAGE).unwrap_or(u64::MAX))?;
-    next.call()?;
-    pending.enter(dptr.get() as usize);
-    Ok(())
+    overhead::around_soft(account, || {
+        let bytes = round_up(bytesize as u64, DEVICE_PAGE).unwrap_or(u64::MAX);
+        let pending = live::reserve_soft(account, context, bytes)?;
+        next.call()?;
+        pending.enter(dptr.get() as usize);
+        Ok(())
+    })
 }

@@ -5,7 +5,7 @@
 use super::{Answer, Undone};
 use crate::args::{Out, Raw};
 use crate::entry::Next;
-use crate::{account, calls, live, overhead, pools};
+use crate::{account, calls, live, overhead};
 use core::ffi::c_void;
 use driver_api::{
     CUcontext, CUctxCreateParams, CUdevResourceDesc, CUdevice, CUexecAffinityParam, CUgreenCtx, VdpGetProcAddress,
@@ -101,29 +101,25 @@ pub(crate) fn cuCtxDestroy(next: Next<'_>, ctx: CUcontext) -> Answer {
 }
 
 fn destroy(next: Next<'_>, context: CUcontext) -> Answer {
-    let device = calls::device_of_context(context as usize);
-    next.call()?;
-    gone(device, || live::context_is_gone(context as usize));
-    Ok(())
+    ending(next, || live::context_is_gone(context as usize))
 }
 
-/// After the end of a context on `device`: `credit`s what the books say was in it, then looks what else is gone.
-fn gone(device: Option<CUdevice>, credit: impl FnOnce()) {
-    credit();
-    pools::resample_all();
-    if let Some(Ok(Some(account))) = device.map(account::of_device) {
-        overhead::settle(account);
-    }
+/// Ends what may be a context; `credit`s what the books say was in it, then looks what else is gone.
+fn ending(next: Next<'_>, credit: impl FnOnce()) -> Answer {
+    overhead::around_free(|| {
+        next.call()?;
+        credit();
+        Ok(())
+    })
 }
 
 /// Destroys the context when its last attachment goes; the driver then no longer knows it.
 pub(crate) fn cuCtxDetach(next: Next<'_>, ctx: CUcontext) -> Answer {
-    let device = calls::device_of_context(ctx as usize);
-    next.call()?;
-    if calls::device_of_context(ctx as usize).is_none() {
-        gone(device, || live::context_is_gone(ctx as usize));
-    }
-    Ok(())
+    ending(next, || {
+        if calls::device_of_context(ctx as usize).is_none() {
+            live::context_is_gone(ctx as usize);
+        }
+    })
 }
 
 /// The first to retain the primary context makes it.
@@ -147,11 +143,11 @@ pub(crate) fn cuDevicePrimaryCtxRelease(next: Next<'_>, dev: CUdevice) -> Answer
 
 /// Only the release that takes the count to zero ends the context; the driver counts.
 fn release_primary(next: Next<'_>, device: CUdevice) -> Answer {
-    next.call()?;
-    if !calls::primary_is_active(device) {
-        gone(Some(device), || live::primary_is_gone(device));
-    }
-    Ok(())
+    ending(next, || {
+        if !calls::primary_is_active(device) {
+            live::primary_is_gone(device);
+        }
+    })
 }
 
 pub(crate) fn cuDevicePrimaryCtxReset_v2(next: Next<'_>, dev: CUdevice) -> Answer {
@@ -163,9 +159,7 @@ pub(crate) fn cuDevicePrimaryCtxReset(next: Next<'_>, dev: CUdevice) -> Answer {
 }
 
 fn reset_primary(next: Next<'_>, device: CUdevice) -> Answer {
-    next.call()?;
-    gone(Some(device), || live::primary_is_gone(device));
-    Ok(())
+    ending(next, || live::primary_is_gone(device))
 }
 
 /// A green context retains the primary one, and makes it where it isn't there.
@@ -183,11 +177,9 @@ pub(crate) fn cuGreenCtxCreate(
 }
 
 pub(crate) fn cuGreenCtxDestroy(next: Next<'_>, _hCtx: CUgreenCtx) -> Answer {
-    next.call()?;
-    // The device isn't known any more, nor whether the primary context went with it.
-    live::primaries_are(calls::primary_is_active);
-    live::contexts_are(|context| calls::device_of_context(context).is_some());
-    pools::resample_all();
-    overhead::settle_all();
-    Ok(())
+    ending(next, || {
+        // The device isn't known any more, nor whether the primary context went with it.
+        live::primaries_are(calls::primary_is_active);
+        live::contexts_are(|context| calls::device_of_context(context).is_some());
+    })
 }

@@ -27,7 +27,5 @@ pub(crate) fn cuImportExternalMemory(
 }
 
 pub(crate) fn cuDestroyExternalMemory(next: Next<'_>, _extMem: CUexternalMemory) -> Answer {
-    next.call()?;
-    overhead::settle_all();
-    Ok(())
+    overhead::around_free(|| next.call())
 }

@@ -26,9 +26,8 @@ fn free(next: Next<'_>, pointer: CUdeviceptr) -> Answer {
     // Out of the books first: once the driver has freed it, another thread may get the same address.
     let Some(block) = live::take(pointer as usize) else {
         next.call()?;
-        // Perhaps a pool's: what the pool lets go shows now or at a later synchronisation.
+        // Perhaps a pool's: what the pool lets go shows when somebody looks, at a synchronisation or sooner.
         pools::mark_stale();
-        pools::resample_if_stale();
         overhead::unknown_freed();
         return Ok(());
     };

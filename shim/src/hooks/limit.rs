@@ -22,6 +22,9 @@ pub(crate) fn cuCtxSetLimit(next: Next<'_>, limit: CUlimit, value: usize) -> Ans
     let Some(account) = account::of_device(device)? else { return next.call() };
     // What the formula says is asked for first, so that a heap that can't fit never exists.
     let more = bytes(limit, value, device).saturating_sub(bytes(limit, before, device));
+    if value < before {
+        return overhead::around_free(|| next.call());
+    }
     let measured = overhead::before_call(account, more)?;
     next.call()?;
     measured.settle().inspect_err(|_| {

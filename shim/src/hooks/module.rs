@@ -51,9 +51,7 @@ fn loaded(next: Next<'_>, out: Out<*mut c_void>, undo: impl FnOnce(*mut c_void) 
 }
 
 pub(crate) fn cuModuleUnload(next: Next<'_>, _hmod: CUmodule) -> Answer {
-    next.call()?;
-    overhead::settle_all();
-    Ok(())
+    overhead::around_free(|| next.call())
 }
 
 pub(crate) fn cuLibraryLoadData(
@@ -93,16 +91,14 @@ fn load_library(next: Next<'_>, library: Out<CUlibrary>) -> Answer {
 }
 
 pub(crate) fn cuLibraryUnload(next: Next<'_>, _library: CUlibrary) -> Answer {
-    next.call()?;
-    overhead::settle_all();
-    Ok(())
+    overhead::around_free(|| next.call())
 }
 
-/// A look-up that may load what was left for later.
+/// A look-up that may load what was left for later, also when it then finds nothing.
 fn looked_up(next: Next<'_>) -> Answer {
-    next.call()?;
+    let answer = next.call();
     overhead::mark_stale();
-    Ok(())
+    answer
 }
 
 pub(crate) fn cuModuleGetFunction(

@@ -44,6 +44,10 @@ fn allocate(
     pool: usize,
 ) -> Answer {
     let _flight = Flight::enter();
+    // Without a living context, or into a stream that isn't there, it is the driver's to refuse.
+    if calls::current_device().is_none() || calls::context_of_stream(stream).is_none() {
+        return next.call();
+    }
     let per_thread = next.lane == Lane::PerThread;
     // A captured allocation takes no memory: it becomes a node of the graph.
     if calls::is_capturing(stream, per_thread) {

@@ -5,7 +5,7 @@ use super::Answer;
 use crate::account::{self, Account};
 use crate::args::{Out, Raw};
 use crate::entry::Next;
-use crate::overhead;
+use crate::{overhead, pools};
 use driver_api::CUdevice;
 use quota_core::Bytes;
 
@@ -18,7 +18,8 @@ pub(crate) struct View {
 /// The view on the account, of a device with so much free; `None` where there is no cap.
 pub(crate) fn view(account: Option<Account>, device_free: u64) -> Option<View> {
     let account = account?;
-    overhead::settle_lingering();
+    pools::resample_if_freed();
+    overhead::settle_for_view();
     let total = account.cap()?.min(account.total());
     let used = account.used();
     let free = total.0.saturating_sub(used.0).min(device_free);

@@ -172,7 +172,5 @@ pub(crate) fn cuLogicalEndpointIdRelease(next: Next<'_>, _baseLeId: CUlogicalEnd
 
 /// What was held by an object may be gone now.
 fn let_go(next: Next<'_>) -> Answer {
-    next.call()?;
-    overhead::settle_all();
-    Ok(())
+    overhead::around_free(|| next.call())
 }

@@ -8,9 +8,17 @@ use driver_api::{CUcontext, CUevent, CUstream};
 
 fn settled(next: Next<'_>) -> Answer {
     next.call()?;
-    pools::resample_if_stale();
+    pools::resample_if_freed();
     overhead::settle_if_stale();
     overhead::settle_lingering();
+    Ok(())
+}
+
+/// Programs that poll do so very often.
+fn polled(next: Next<'_>) -> Answer {
+    next.call()?;
+    pools::resample_if_stale();
+    overhead::settle_if_stale();
     Ok(())
 }
 
@@ -27,7 +35,7 @@ pub(crate) fn cuStreamSynchronize(next: Next<'_>, _hStream: CUstream) -> Answer 
 }
 
 pub(crate) fn cuStreamQuery(next: Next<'_>, _hStream: CUstream) -> Answer {
-    settled(next)
+    polled(next)
 }
 
 pub(crate) fn cuEventSynchronize(next: Next<'_>, _hEvent: CUevent) -> Answer {
@@ -35,5 +43,5 @@ pub(crate) fn cuEventSynchronize(next: Next<'_>, _hEvent: CUevent) -> Answer {
 }
 
 pub(crate) fn cuEventQuery(next: Next<'_>, _hEvent: CUevent) -> Answer {
-    settled(next)
+    polled(next)
 }

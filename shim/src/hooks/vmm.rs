@@ -7,12 +7,16 @@ use crate::entry::Next;
 use crate::flight::Flight;
 use crate::{account, overhead, vmm};
 use core::ffi::c_void;
+use driver_api::layout::DEVICE_PAGE;
 use driver_api::{CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemLocation};
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`
 const LOCATION_DEVICE: i32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`: the device in the lowest byte, the domain above.
 const LOCATION_LOCALITY_DOMAIN: i32 = 6;
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`
+const PINNED: i32 = 1;
 
 /// The device a location lies on; `None` for host memory.
 pub(crate) fn device_of_location(location: CUmemLocation) -> Option<CUdevice> {
@@ -28,12 +32,15 @@ pub(crate) fn cuMemCreate(
     handle: Out<CUmemGenericAllocationHandle>,
     size: usize,
     prop: In<CUmemAllocationProp>,
-    _flags: u64,
+    flags: u64,
 ) -> Answer {
     let _flight = Flight::enter();
-    // The device is the one named in the properties, whatever context the thread has, if any.
-    let account = match device_of_location(prop.get().location) {
-        Some(device) if size > 0 => account::of_device(device)?,
+    // The device is the one named in the properties, whatever context the thread has, if any. Sizes and flags that
+    // can't be are the driver's to refuse.
+    let prop = prop.get();
+    let is_legal = size > 0 && (size as u64).is_multiple_of(DEVICE_PAGE) && flags == 0 && prop.kind == PINNED;
+    let account = match device_of_location(prop.location) {
+        Some(device) if is_legal => account::of_device(device)?,
         _ => None,
     };
     let held = account.map(|account| account.reserve(size as u64)).transpose()?;

@@ -9,7 +9,7 @@ pub(crate) use primary::Primary;
 
 use crate::args::{Answer, get_optional, put};
 use crate::entry::{Call, version};
-use crate::memory::SmallBlocks;
+use crate::memory::{Kind, SmallBlocks};
 use crate::state::{self, Device, driver, handle, with_stack};
 use crate::stream::ContextStreams;
 use core::ffi::{c_int, c_void};
@@ -43,8 +43,8 @@ pub(crate) struct Context {
     local_room: AtomicU64,
     settings: Mutex<properties::Settings>,
     peers: Mutex<Peers>,
-    /// What its small blocks of memory take together.
-    pub(crate) small_blocks: Mutex<SmallBlocks>,
+    small_blocks: Mutex<SmallBlocks>,
+    small_variables: Mutex<SmallBlocks>,
     /// Its streams, and its queue on the device.
     pub(crate) streams: ContextStreams,
     destroyed: AtomicBool,
@@ -81,6 +81,7 @@ impl Context {
             settings: Mutex::default(),
             peers: Mutex::default(),
             small_blocks: Mutex::default(),
+            small_variables: Mutex::default(),
             streams: ContextStreams::open(&driver().machine, device.physical),
             destroyed: AtomicBool::new(false),
         })
@@ -103,6 +104,11 @@ impl Context {
         }
         crate::array::context_closes(self);
         self.device.give(self.limits.lock().charged() + fake_machine::context_bytes());
+    }
+
+    /// What its small blocks of a kind take together.
+    pub(crate) fn small_blocks(&self, kind: &Kind) -> &Mutex<SmallBlocks> {
+        if matches!(kind, Kind::Global) { &self.small_variables } else { &self.small_blocks }
     }
 
     /// The number that programs hold for it.

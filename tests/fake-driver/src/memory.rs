@@ -91,7 +91,7 @@ impl Block {
     }
 }
 
-/// What a context's small blocks take together.
+/// What a context's small blocks take together, or its small variables: they have pages of their own.
 #[derive(Default)]
 pub(crate) struct SmallBlocks {
     bytes: u64,
@@ -216,7 +216,7 @@ pub(crate) fn allocate_on(
         Block { size, room, kind, context: context.cloned(), device, id: next_id(), charged: 0, synchronous: false };
     if block.is_small() {
         let context = context.ok_or(CUresult::INVALID_CONTEXT)?;
-        context.small_blocks.lock().grow(device, room)?;
+        context.small_blocks(&block.kind).lock().grow(device, room)?;
     } else if charged > 0 && device.take(charged).is_err() {
         if !managed {
             return Err(CUresult::OUT_OF_MEMORY);
@@ -243,7 +243,7 @@ pub(crate) fn allocate_on(
 fn uncharge(block: &Block) {
     if block.is_small() {
         if let Some(context) = &block.context {
-            context.small_blocks.lock().shrink(block.device, block.room);
+            context.small_blocks(&block.kind).lock().shrink(block.device, block.room);
         }
     } else if block.charged > 0 {
         block.device.give(block.charged);

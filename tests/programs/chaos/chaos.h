@@ -33,8 +33,9 @@ struct actor {
     int number;
     /* How often it has retained each primary context. */
     int retained[DEVICES];
-    /* The stream that it captures, with what may not happen meanwhile. */
+    /* The stream that it captures, and what the graph will leave behind. */
     CUstream capturing;
+    uint64_t recorded[BLOCKS_MAX];
     struct shelf shelves[KINDS];
     char line[LINE_MAX];
     size_t line_length;
@@ -49,8 +50,8 @@ struct options {
 extern struct options options;
 /* Primary contexts as the driver named them. */
 extern void *primaries[DEVICES];
-/* Held for reading while a stream is captured, for writing while a primary context ends. */
-extern pthread_rwlock_t captures;
+/* Held for reading by every operation, for writing while a context ends that others use: programs must not do that at once. */
+extern pthread_rwlock_t shared_contexts;
 
 /* draw.c */
 uint64_t draw(struct actor *a);

@@ -2,7 +2,7 @@
 #include "chaos.h"
 
 void *primaries[DEVICES];
-pthread_rwlock_t captures = PTHREAD_RWLOCK_INITIALIZER;
+pthread_rwlock_t shared_contexts = PTHREAD_RWLOCK_INITIALIZER;
 enum { OWN_MAX = 3 };
 
 void new_context(struct actor *a) {
@@ -75,11 +75,21 @@ static void forget_primary(struct actor *a, int device) {
     if (!cuDevicePrimaryCtxGetState(device, &flags, &active) && !active) context_is_gone(a, primaries[device]);
 }
 
+/* Alone, and with all that follows from it. */
+static void alone(void) {
+    pthread_rwlock_unlock(&shared_contexts);
+    pthread_rwlock_wrlock(&shared_contexts);
+}
+
+static void among_others(void) {
+    pthread_rwlock_unlock(&shared_contexts);
+    pthread_rwlock_rdlock(&shared_contexts);
+}
+
 void release_one_primary(struct actor *a, int device) {
-    /* A capture whose stream ends with its context would never end. */
-    pthread_rwlock_wrlock(&captures);
+    alone();
     CUresult code = CALL(a, cuDevicePrimaryCtxRelease_v2, device);
-    pthread_rwlock_unlock(&captures);
+    among_others();
     if (device < 0 || device >= DEVICES) return;
     if (!code || code == INVALID_CONTEXT) a->retained[device] -= a->retained[device] > 0;
     forget_primary(a, device);
@@ -94,9 +104,9 @@ void release_primary(struct actor *a) {
 
 void reset_primary(struct actor *a) {
     CUdevice device = some_device(a);
-    pthread_rwlock_wrlock(&captures);
+    alone();
     CUresult code = CALL(a, cuDevicePrimaryCtxReset_v2, device);
-    pthread_rwlock_unlock(&captures);
+    among_others();
     if (!code) forget_primary(a, device);
 }
 

@@ -12,10 +12,8 @@ static size_t some_bytes(struct actor *a) {
     return one_in(a, 10) || bytes < 8 * MIB ? bytes : bytes % (8 * MIB) + 1;
 }
 
-static struct thing *keep_graph(struct actor *a, CUgraph graph, const uint64_t *blocks) {
-    struct thing *thing = keep(a, GRAPH, (uint64_t)graph, 0);
-    memcpy(thing->blocks, blocks, sizeof thing->blocks);
-    return thing;
+static void keep_graph(struct actor *a, CUgraph graph, const uint64_t *blocks) {
+    memcpy(keep(a, GRAPH, (uint64_t)graph, 0)->blocks, blocks, BLOCKS_MAX * sizeof *blocks);
 }
 
 /* Allocations in a row, of which some are freed by the graph itself. */
@@ -44,17 +42,18 @@ void build_graph(struct actor *a) {
     keep_graph(a, graph, blocks);
 }
 
-static void record(struct actor *a, uint64_t *blocks) {
+static void record(struct actor *a) {
     CUstream stream = a->capturing;
+    memset(a->recorded, 0, sizeof a->recorded);
     for (int at = 0; at < BLOCKS_MAX; at++) {
         CUdeviceptr block = UNTOUCHED;
         switch (below(a, 5)) {
         case 0: step_inside_capture(a); break;
-        case 1: CALL(a, cuMemsetD8Async, blocks[0], 1, 8, stream); break;
+        case 1: CALL(a, cuMemsetD8Async, a->recorded[0], 1, 8, stream); break;
         default:
-            if (CALL(a, cuMemAllocAsync, place(a, &block), some_bytes(a), stream) || block == UNTOUCHED) break;
+            if (a->recorded[at] || CALL(a, cuMemAllocAsync, place(a, &block), some_bytes(a), stream) || block == UNTOUCHED) break;
             put_made(a, block);
-            if (!one_in(a, 2) || CALL(a, cuMemFreeAsync, block, stream)) blocks[at] = block;
+            if (!one_in(a, 2) || CALL(a, cuMemFreeAsync, block, stream)) a->recorded[at] = block;
         }
     }
 }
@@ -62,21 +61,18 @@ static void record(struct actor *a, uint64_t *blocks) {
 void capture(struct actor *a) {
     struct thing *stream = some(a, STREAM);
     CUgraph graph = (CUgraph)UNTOUCHED;
-    uint64_t blocks[BLOCKS_MAX] = {0};
     int mode = options.threads > 1 ? 1 + below(a, 2) : below(a, 4);
     if (!stream || !has_room(a, GRAPH)) return;
-    pthread_rwlock_rdlock(&captures);
     CUstream handle = (CUstream)stream->handle;
     if (!CALL(a, cuStreamBeginCapture_v2, handle, mode)) {
         a->capturing = handle;
-        record(a, blocks);
+        record(a);
         CUresult code = CALL(a, cuStreamEndCapture, handle, &graph);
         if (code == 999) code = CALL(a, cuStreamEndCapture, handle, &graph);
         a->capturing = NULL;
         put_made(a, (uint64_t)graph);
-        if (!code && graph && graph != (CUgraph)UNTOUCHED) keep_graph(a, graph, blocks);
+        if (!code && graph && graph != (CUgraph)UNTOUCHED) keep_graph(a, graph, a->recorded);
     }
-    pthread_rwlock_unlock(&captures);
 }
 
 void instantiate(struct actor *a) {

@@ -17,9 +17,17 @@ static CUmemoryPool any_pool(struct actor *a) {
 static void made(struct actor *a, CUresult code, uint64_t at, size_t bytes, CUstream stream) {
     put_made(a, at);
     if (code || at == UNTOUCHED) return;
+    if (!a->capturing || stream != a->capturing) {
+        keep(a, POOLED, at, bytes);
+        return;
+    }
     /* What is captured becomes the graph's. */
-    if (a->capturing && stream == a->capturing) return;
-    keep(a, POOLED, at, bytes);
+    for (int block = 0; block < BLOCKS_MAX; block++) {
+        if (a->recorded[block]) continue;
+        a->recorded[block] = at;
+        return;
+    }
+    CALL(a, cuMemFreeAsync, at, stream);
 }
 
 static int has_room(struct actor *a) {

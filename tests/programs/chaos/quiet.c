@@ -79,9 +79,11 @@ void drain(struct actor *a) {
 
 void end_contexts(struct actor *a) {
     CUcontext popped;
+    pthread_rwlock_rdlock(&shared_contexts);
     end_kind(a, CONTEXT);
     for (int device = 0; device < DEVICES; device++)
         for (int tries = 0; a->retained[device] && tries < 10000; tries++) release_one_primary(a, device);
+    pthread_rwlock_unlock(&shared_contexts);
     while (!cuCtxPopCurrent_v2(&popped)) { }
     end_line(a);
 }

@@ -54,8 +54,10 @@ static void ensure_context(struct actor *a) {
 
 void step(struct actor *a) {
     begin_operation(a);
+    pthread_rwlock_rdlock(&shared_contexts);
     if (!options.compares || one_in(a, 3)) ensure_context(a);
     next(a)->run(a);
+    pthread_rwlock_unlock(&shared_contexts);
     end_line(a);
 }
 

@@ -17,9 +17,9 @@ const CAP: u64 = 8;
 /// Interleavings of each kind.
 const RUNS: usize = 2_000;
 const SEED: u64 = 20_261_129;
-/// Where few are tried: few suffice for most errors, and are found sooner then.
+/// For the tests that preempt rarely: most errors need no more, and show sooner.
 const PREEMPTIONS: usize = 4;
-/// Steps in which a doomed process dies; most lives are longer.
+/// A doomed process dies within so many steps.
 const STEPS_MAX: u32 = 150;
 
 fn explore(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Sync + 'static) {
@@ -28,7 +28,7 @@ fn explore(scheduler: impl Scheduler + 'static, scenario: impl Fn() + Send + Syn
     Runner::new(scheduler, config).run(scenario);
 }
 
-/// The steps of a life: for every second process enough.
+/// The steps of a life: every second process is doomed.
 fn lot() -> Option<u32> {
     let mut random = thread_rng();
     random.gen_bool(0.5).then(|| random.gen_range(0..STEPS_MAX))
