@@ -5,7 +5,7 @@ use crate::peer::LEDGER_NAME;
 use crate::registry::{MemberName, Registry, SharedDevice, TenantId, Usage};
 use crate::survival::PAGE_NAME;
 use quota_core::Bytes;
-use quota_core::ledger::{Correction, DeviceId, Ledger, SlotId};
+use quota_core::ledger::{Correction, DeviceId, Ledger, SlotId, Units};
 use quota_wire::lock::{self, LedgerLock};
 use quota_wire::memory::{Access, Mapping, anonymous_file};
 use quota_wire::page::QuotaPage;
@@ -207,6 +207,10 @@ impl Pages {
     pub fn correct(&self, tenant: TenantId, slot: u32, device: usize, held: Bytes) {
         let Some((pages, slot, place)) = self.at(tenant, slot, device) else { return };
         let Ok(Some(guard)) = LedgerLock::try_take(pages.ledger_file.as_fd()) else { return };
+        // Of a process that is checkpointed nothing is held, and nothing charged.
+        if pages.ledger.parked(slot, place) != Units::ZERO {
+            return;
+        }
         match pages.ledger.correction(slot, place, held) {
             Correction::None => {}
             Correction::Raise(more) => {

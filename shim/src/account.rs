@@ -360,13 +360,16 @@ impl Account {
         if self.charge(units, false)? {
             return Ok(());
         }
-        self.relieve();
+        self.relieve(units.bytes().0);
         self.charge(units, true).map(|_| ())
     }
 
     /// Before a refusal: the program's own pools may hold memory that it has freed, and memory that it shared may
-    /// be gone.
-    pub(crate) fn relieve(self) {
+    /// be gone. What could never fit is not worth it.
+    pub(crate) fn relieve(self, bytes: u64) {
+        if !self.is_enforced() || self.cap().is_some_and(|cap| bytes > cap.0) {
+            return;
+        }
         pools::trim_all(self.device);
         overhead::settle_under_pressure(self);
     }
@@ -422,11 +425,11 @@ impl Account {
             return Err(self.stuck("another thread"));
         };
         let guard = LedgerLock::take(member.file.as_fd()).map_err(|error| self.stuck(&error.to_string()))?;
-        if let Caps::Page(page) = &member.caps {
-            // Read before the cap: a change that comes in between is seen at the next charge.
-            member.devices[self.device].epoch.store(page.epoch(), Ordering::Relaxed);
-        }
+        // Read before the cap: a change that comes in between is seen at the next charge. Stored after the slack of the
+        // old one is gone, so that no other thread charges that under the new.
+        let epoch = if let Caps::Page(page) = &member.caps { page.epoch() } else { 0 };
         member.ledger.drop_slack(slot, self.place);
+        member.devices[self.device].epoch.store(epoch, Ordering::Relaxed);
         let Some(cap) = self.binding_cap() else {
             member.ledger.force(slot, self.place, units, guard.token());
             return Ok(true);
@@ -440,6 +443,13 @@ impl Account {
             return Ok(grown.is_ok());
         }
         Ok(member.ledger.grow(slot, self.place, units, cap, guard.token()).is_ok())
+    }
+
+    /// Sets aside what the process of another slot has charged, with nobody correcting it meanwhile.
+    pub(crate) fn park_slot(&self, slot: SlotId) {
+        let _one_thread = self.member.growing.try_lock_for(LOCK_WAIT_MAX);
+        let _guard = LedgerLock::take(self.member.file.as_fd());
+        self.member.ledger.park(slot, self.place);
     }
 
     pub(crate) fn give_back(&self, units: Units) {

@@ -167,11 +167,12 @@ impl Plan {
 pub(crate) fn with_memory(plan: &Plan, call: impl FnOnce() -> Answer) -> Answer {
     let _flight = Flight::enter();
     let held = plan.reserve()?;
-    call()?;
+    let answer = call();
+    // A launch that fails may have taken a part.
     for (source, held) in held {
         pools::settle_forced(source, held);
     }
-    Ok(())
+    answer
 }
 
 /// `exec` will allocate as planned.

@@ -90,7 +90,7 @@ pub(crate) fn reserve_block(account: Account, context: usize, bytes: u64) -> Res
     if let Some(pending) = attempt(false)? {
         return Ok(pending);
     }
-    account.relieve();
+    account.relieve(bytes);
     attempt(true)?.ok_or(Refusal::Quota)
 }
 

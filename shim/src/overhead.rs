@@ -8,6 +8,7 @@
 use crate::account::{self, Account, Held};
 use crate::flight;
 use crate::hooks::{Answer, Refusal};
+use crate::log;
 use crate::meter::{self, Before, Patience};
 use crate::pools;
 use crate::process::process;
@@ -15,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use quota_core::Bytes;
 use quota_core::ledger::{Correction, Units};
+use quota_core::settings::LogLevel;
 use std::time::Duration;
 
 /// Pause between two measurements that no call demands.
@@ -142,6 +144,16 @@ fn settle_with(account: Account, patience: Patience, cause: Cause) -> bool {
         Some(compare(&account, meter::held(&account, None, patience)?, cause))
     });
     let Some((correction, slack)) = compared else { return false };
+    log::line(
+        LogLevel::Debug,
+        format_args!(
+            "device {}: {} charged, {} of it overhead, {} more than held: {correction:?}",
+            account.device(),
+            account.own_used().bytes().human(),
+            account.overhead().bytes().human(),
+            slack.bytes().human()
+        ),
+    );
     apply(account, correction, still, cause);
     if still {
         account.saw_slack(if let Correction::Lower(less) = correction { slack.less(less) } else { slack });

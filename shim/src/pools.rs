@@ -106,7 +106,7 @@ pub(crate) fn reserve(account: Account, pool: Source, bytes: u64) -> Result<acco
     if let Some(held) = account.try_reserve(first) {
         return Ok(held);
     }
-    account.relieve();
+    account.relieve(bytes);
     // This pool may have been trimmed as well, and has to grow by more now.
     let Some(growth) = growth(account, pool, bytes, 0) else { return account.reserve(0) };
     let whole = whole(growth);
@@ -120,7 +120,7 @@ pub(crate) fn reserve_beside(account: Account, pool: Source, bytes: u64, left: u
     if let Some(held) = try_reserve(account, pool, bytes, left) {
         return Ok(held);
     }
-    account.relieve();
+    account.relieve(bytes);
     account.reserve_at_last(growth(account, pool, bytes, left).unwrap_or(0))
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn cuCheckpointProcessCheckpoint(
 ) -> Answer {
     next.call()?;
     for (account, slot) in places_of(pid) {
-        account.member().ledger.park(slot, account.place());
+        account.park_slot(slot);
     }
     Ok(())
 }
@@ -24,7 +24,10 @@ pub(crate) fn cuCheckpointProcessCheckpoint(
 pub(crate) fn cuCheckpointProcessRestore(next: Next<'_>, pid: i32, _args: Raw<CUcheckpointRestoreArgs>) -> Answer {
     let mut back = Returning(Vec::new());
     for (account, slot) in places_of(pid) {
-        let units = account.member().ledger.parked(slot, account.place());
+        // Who restored it before us may have died between the charge and the rest.
+        let (ledger, place) = (&account.member().ledger, account.place());
+        let charged = Units::holding(ledger.used_by(slot, place)).unwrap_or(Units::ZERO);
+        let units = ledger.parked(slot, place).less(charged);
         if units != Units::ZERO {
             account.charge_slot(slot, units)?;
             back.0.push((account, slot, units));

@@ -2,7 +2,7 @@
 #![allow(non_snake_case)]
 
 use super::Answer;
-use crate::args::{Out, Raw};
+use crate::args::{In, Out};
 use crate::entry::Next;
 use crate::{account, calls, overhead};
 use driver_api::{CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUexternalMemory};
@@ -10,10 +10,11 @@ use driver_api::{CUDA_EXTERNAL_MEMORY_HANDLE_DESC, CUexternalMemory};
 pub(crate) fn cuImportExternalMemory(
     next: Next<'_>,
     extMem_out: Out<CUexternalMemory>,
-    _memHandleDesc: Raw<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>,
+    memHandleDesc: In<CUDA_EXTERNAL_MEMORY_HANDLE_DESC>,
 ) -> Answer {
     let Some(account) = account::of_current_device()? else { return next.call() };
-    let measured = overhead::before_call(account, 0)?;
+    // All of it is asked for first: once the driver has it, the program's descriptor is gone.
+    let measured = overhead::before_call(account, memHandleDesc.get().size)?;
     let before = extMem_out.get();
     next.call()?;
     measured.settle().inspect_err(|_| {

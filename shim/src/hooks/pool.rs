@@ -54,7 +54,11 @@ fn allocate(
         return next.call();
     }
     let held = pools::reserve(account, Source::Pool(pool), bytes as u64)?;
-    next.call()?;
+    if let Err(refusal) = next.call() {
+        // The pool may have grown before the driver found that it can't do it.
+        pools::settle_forced(Source::Pool(pool), held);
+        return Err(refusal);
+    }
     pools::settle(Source::Pool(pool), held).inspect_err(|_| {
         let _ = calls::free_async(dptr.get(), stream, per_thread);
         let _ = calls::trim_pool(pool);

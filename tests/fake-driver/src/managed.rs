@@ -19,6 +19,8 @@ const LOCATION_HOST: c_int = 2;
 /// What is known about a block of managed memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Managed {
+    /// A module's variable, which only goes with the module.
+    pub(crate) is_variable: bool,
     read_mostly: bool,
     preferred: CUmemLocation,
     prefetched: CUmemLocation,
@@ -29,9 +31,12 @@ pub(crate) struct Managed {
 const NOWHERE: CUmemLocation = CUmemLocation { kind: 0, id: 0 };
 const CPU_BIT: u64 = 1 << 63;
 
+/// A new variable of a module.
+pub(crate) const VARIABLE: Managed = Managed { is_variable: true, ..UNADVISED };
+
 /// New memory, of which nothing has been said.
 pub(crate) const UNADVISED: Managed =
-    Managed { read_mostly: false, preferred: NOWHERE, prefetched: NOWHERE, accessed_by: 0 };
+    Managed { is_variable: false, read_mostly: false, preferred: NOWHERE, prefetched: NOWHERE, accessed_by: 0 };
 
 /// The location that a device number means.
 fn location(device: CUdevice) -> CUmemLocation {

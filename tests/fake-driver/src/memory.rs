@@ -85,6 +85,15 @@ impl Block {
         }
     }
 
+    /// True for memory that `cuMemFree` and its like may free.
+    pub(crate) fn is_freeable(&self) -> bool {
+        match self.kind {
+            Kind::Linear | Kind::External(_) => true,
+            Kind::Managed(managed) => !managed.is_variable,
+            _ => false,
+        }
+    }
+
     /// True for memory that is freed as one of many in shared pages.
     fn is_small(&self) -> bool {
         matches!(self.kind, Kind::Linear | Kind::Global) && self.size <= layout::SMALL_BLOCK_MAX

@@ -14,7 +14,7 @@ pub(crate) mod raw;
 
 use crate::args::Answer;
 use crate::context::Context;
-use crate::managed::UNADVISED;
+use crate::managed::VARIABLE;
 use crate::memory::{self, Kind, Placement};
 use crate::registry::{Registry, handle_of, pointer};
 use driver_api::{CUfunction, CUmodule, CUresult, layout};
@@ -62,7 +62,7 @@ impl Module {
     }
 
     fn place(&self, name: &str, facts: GlobalFacts) -> Answer<(u64, u64)> {
-        let kind = if facts.managed { Kind::Managed(UNADVISED) } else { Kind::Global };
+        let kind = if facts.managed { Kind::Managed(VARIABLE) } else { Kind::Global };
         let address = memory::allocate(&self.context, facts.bytes, kind, Placement::Any)?;
         self.globals.lock().insert(name.to_owned(), (address, facts.bytes));
         Ok((address, facts.bytes))

@@ -23,6 +23,9 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) static POOLS: Registry<Pool> = Registry::new();
 
+/// Pools that are destroyed while something is allocated from them: they go with the last of it.
+pub(crate) static DYING: Mutex<Vec<Arc<Pool>>> = Mutex::new(Vec::new());
+
 /// The pools that a device has.
 #[derive(Default)]
 pub(crate) struct DevicePools {
@@ -230,6 +233,19 @@ pub(crate) fn synchronised(physical: usize) {
     for pool in POOLS.all().iter().filter(|pool| pool.device.physical == device.physical) {
         pool.release(&mut pool.state.lock(), None);
     }
+    bury(|pool| {
+        if pool.device.physical == device.physical {
+            pool.release(&mut pool.state.lock(), Some(0));
+        }
+    });
+}
+
+/// Has `act` do something to each pool that is destroyed, and lets go of those from which nothing is allocated.
+fn bury(act: impl Fn(&Pool)) {
+    let dying = std::mem::take(&mut *DYING.lock());
+    dying.iter().for_each(|pool| act(pool));
+    let left: Vec<Arc<Pool>> = dying.into_iter().filter(|pool| pool.state.lock().used > 0).collect();
+    DYING.lock().extend(left);
 }
 
 /// A primary context ends, and with it what it had from the device's pools.
@@ -237,4 +253,9 @@ pub(crate) fn primary_closes(context: &Arc<Context>) {
     for pool in POOLS.all().iter().filter(|pool| pool.device.physical == context.device.physical) {
         pool.forget(context);
     }
+    bury(|pool| {
+        if pool.device.physical == context.device.physical {
+            pool.forget(context);
+        }
+    });
 }

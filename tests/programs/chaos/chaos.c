@@ -16,6 +16,7 @@
 #include "chaos.h"
 #include <sys/wait.h>
 
+enum { SECONDS_MAX = 900 };
 struct options options;
 static struct actor actors[THREADS_MAX];
 static pthread_barrier_t barrier;
@@ -127,6 +128,8 @@ int main(int argc, char **argv) {
         .folder = getenv("CHAOS_FOLDER"),
     };
     options.tells = options.compares || setting("TRACE", 0);
+    /* Who is stuck ends by a signal instead of never. */
+    alarm(SECONDS_MAX);
     if (getenv("CHAOS_WITHOUT")) leave_out(getenv("CHAOS_WITHOUT"));
     if (options.threads < 1 || options.threads > THREADS_MAX || options.quiet < options.threads) return 64;
     if (options.compares) compare();

@@ -116,7 +116,8 @@ void launch_graph(struct actor *a) {
         if (!free_pointer(a, LEFT, some(a, LEFT))) return;
     CUresult code = one_in(a, 3) ? CALL(a, cuGraphLaunch_ptsz, (CUgraphExec)handle, stream) : CALL(a, cuGraphLaunch, (CUgraphExec)handle, stream);
     put_subject(a, handle);
-    if (!code) left_behind(a, exec->blocks);
+    /* A launch that failed late may have left something, too; what is not there can't be freed, and is forgotten then. */
+    if (exec && (code == SUCCESS || code == CONTEXT_DESTROYED)) left_behind(a, exec->blocks);
 }
 
 void upload_graph(struct actor *a) {

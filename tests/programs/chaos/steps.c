@@ -40,16 +40,21 @@ static const struct row *next(struct actor *a) {
     return &rows[at];
 }
 
-/* Most operations want a context: where there is none, one of those that there are, or a new one. */
-static void ensure_context(struct actor *a) {
+static int has_context(void) {
     CUdevice device;
-    if (!cuCtxGetDevice(&device)) return;
+    return !cuCtxGetDevice(&device);
+}
+
+/* Most operations want a context: where there is none, one of those that there are, or a new one. A primary one that was reset
+ * can be current, and is none until it is retained again. */
+static void ensure_context(struct actor *a) {
+    if (has_context()) return;
     struct thing *own = some(a, CONTEXT);
-    int other = below(a, DEVICES);
-    device = a->retained[other] ? other : 1 - other;
-    if (own && !CALL(a, cuCtxSetCurrent, (CUcontext)own->handle)) return;
-    if (a->retained[device] && !CALL(a, cuCtxSetCurrent, primaries[device])) return;
+    int device = below(a, DEVICES);
+    if (own && !CALL(a, cuCtxSetCurrent, (CUcontext)own->handle) && has_context()) return;
+    if (a->retained[device] && !CALL(a, cuCtxSetCurrent, primaries[device]) && has_context()) return;
     retain_primary(a);
+    if (a->retained[device]) CALL(a, cuCtxSetCurrent, primaries[device]);
 }
 
 void step(struct actor *a) {

@@ -97,7 +97,8 @@ macro_rules! watched {
                 books::turn();
             }
 
-            /// An exchange that saw another value than the latest comes earlier in the order of the changes.
+            /// An exchange that saw another value than the latest comes earlier in the order of the changes. That is
+            /// exact while no two processes race to `store`: the lock keeps them apart in all that runs on loom.
             fn replaced(&self, before: $integer, after: $integer) {
                 let _ = self.now.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
                 books::look();

@@ -54,6 +54,11 @@ impl Books {
         split(&self.ledger.slots[slot.index() as usize]).1
     }
 
+    /// What of it is called overhead, be it charged or not.
+    pub fn overhead(&self, slot: SlotId) -> u32 {
+        self.ledger.slots[slot.index() as usize].overhead[0].now()
+    }
+
     /// What all have charged at this moment.
     pub fn used(&self) -> u64 {
         self.sums().1

@@ -48,8 +48,7 @@ pub(crate) fn free(address: u64) -> Answer {
         Kind::Pool(pool) => pool.free_now(address),
         Kind::Graph => crate::graph::memory::free_now(address),
         _ => {
-            let freed =
-                remove(address, |block| matches!(block.kind, Kind::Linear | Kind::Managed(_) | Kind::External(_)));
+            let freed = remove(address, |block| block.is_freeable());
             freed.map(drop).ok_or(CUresult::INVALID_VALUE)
         }
     }

@@ -53,7 +53,7 @@ pub(crate) fn cuMemFreeAsync(call: &Call, address: CUdeviceptr, stream: CUstream
             Kind::Pool(pool) => pool.free_in(address, &stream),
             Kind::Graph => crate::graph::memory::free_in(address, &stream),
             // Legal since pools exist; the documentation lets the driver assume what `cuMemFree` assumes.
-            Kind::Linear | Kind::Managed(_) => memory::linear::free(address),
+            Kind::Linear | Kind::Managed(_) if block.is_freeable() => memory::linear::free(address),
             _ => Err(CUresult::INVALID_VALUE),
         },
         _ => Err(CUresult::INVALID_VALUE),

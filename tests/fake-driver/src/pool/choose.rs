@@ -1,6 +1,6 @@
 //! Making and destroying pools, and which one a device uses.
 
-use super::{POOLS, Pool};
+use super::{DYING, POOLS, Pool};
 use crate::args::{Answer, get, put};
 use crate::entry::Call;
 use crate::registry::{handle_of, pointer};
@@ -42,6 +42,9 @@ pub(crate) fn cuMemPoolDestroy(_: &Call, pool: CUmemoryPool) -> Answer {
     drop(POOLS.remove(pool)?);
     let mut state = found.state.lock();
     found.release(&mut state, Some(0));
+    if state.used > 0 {
+        DYING.lock().push(Arc::clone(&found));
+    }
     Ok(())
 }
 
