@@ -183,11 +183,14 @@ pub(crate) fn remember(exec: usize, plan: Plan) {
     }
 }
 
-/// `exec` is gone.
-pub(crate) fn forget(exec: usize) {
-    if PLANS.load(Ordering::Relaxed) > 0 && process().graphs.lock().plans.remove(&exec).is_some() {
-        PLANS.fetch_sub(1, Ordering::Relaxed);
+/// `exec` is about to go; what it would have allocated.
+pub(crate) fn forget(exec: usize) -> Option<Plan> {
+    if PLANS.load(Ordering::Relaxed) == 0 {
+        return None;
     }
+    let plan = process().graphs.lock().plans.remove(&exec)?;
+    PLANS.fetch_sub(1, Ordering::Relaxed);
+    Some(plan)
 }
 
 /// What a launch of `exec` will allocate.

@@ -105,6 +105,8 @@ pub(crate) struct MemberDevice {
     pub(crate) epoch: AtomicU64,
     /// Nothing was charged here yet.
     pub(crate) is_new: AtomicBool,
+    /// Something measured was freed, and what is left has not been looked at yet.
+    pub(crate) freed: AtomicBool,
     /// Bytes by which the charges exceeded what was held, when that was last looked at.
     pub(crate) slack: AtomicU64,
 }
@@ -316,6 +318,7 @@ fn member_device(seen: &Seen, place: Option<DeviceId>) -> MemberDevice {
         place,
         epoch: AtomicU64::new(0),
         is_new: AtomicBool::new(true),
+        freed: AtomicBool::new(false),
         slack: AtomicU64::new(SLACK_UNKNOWN),
     }
 }

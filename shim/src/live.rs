@@ -216,12 +216,50 @@ pub(crate) fn contexts_are(known: impl Fn(usize) -> bool) {
 
 /// A context is gone, and with it all its blocks and arrays.
 pub(crate) fn context_is_gone(context: usize) {
-    let gone: Vec<Block> =
-        live(|live| live.blocks.extract_if(|_, block| block.context == context).map(|(_, block)| block).collect());
-    for block in gone {
-        credit(block);
+    context_ends(context).gone();
+}
+
+/// What is in a context that is about to end. It leaves the books first: once the driver has ended it, another thread
+/// may get the same handle for another one.
+#[must_use]
+pub(crate) struct Ending {
+    blocks: Vec<(usize, Block)>,
+    small: Vec<(SmallKey, u64)>,
+}
+
+/// Takes what is in `context` out of the books, still charged.
+pub(crate) fn context_ends(context: usize) -> Ending {
+    live(|live| Ending {
+        blocks: live.blocks.extract_if(|_, block| block.context == context).collect(),
+        small: live.small.extract_if(|key, _| key.context == context).collect(),
+    })
+}
+
+impl Ending {
+    /// The driver has ended it: everything is given back.
+    pub(crate) fn gone(self) {
+        for (_, block) in self.blocks {
+            // Small blocks share pages, which are given back together.
+            if !matches!(block.size, Size::Small(_)) {
+                credit(block);
+            }
+        }
+        for (key, bytes) in self.small {
+            if let Some(account) = of_member_device(key.device) {
+                account.give_back(pages(bytes));
+            }
+        }
     }
-    live(|live| live.small.retain(|key, _| key.context != context));
+
+    /// The driver has not.
+    pub(crate) fn undo(self) {
+        live(|live| {
+            live.blocks.extend(self.blocks);
+            for (key, bytes) in self.small {
+                *live.small.entry(key).or_insert(0) += bytes;
+            }
+        });
+    }
 }
 
 /// A hasher for keys that are addresses: one multiplication spreads them well enough.

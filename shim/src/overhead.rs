@@ -12,7 +12,7 @@ use crate::log;
 use crate::meter::{self, Before, Patience};
 use crate::pools;
 use crate::process::process;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use quota_core::Bytes;
 use quota_core::ledger::{Correction, Units};
@@ -23,6 +23,8 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause between two measurements that a refusal demands: a program at its quota may be refused very often.
 const PAUSE_UNDER_PRESSURE: Duration = Duration::from_millis(100);
+/// How often a measurement is tried while other threads allocate.
+const ATTEMPTS: u32 = 4;
 /// Longest wait for another thread's measurement.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -35,6 +37,8 @@ pub(crate) struct Overhead {
     is_stale: AtomicBool,
     /// When it was last measured without need, in milliseconds of the monotonic clock.
     measured_at_ms: AtomicU64,
+    /// Calls under way that free what was measured.
+    freeing: AtomicU32,
     /// Pointers that the books don't know may hold memory.
     watches_frees: AtomicBool,
     /// Memory of others was let in, which may become ours when they die.
@@ -86,18 +90,17 @@ impl Measured {
         let Self { account, expected, before, kind } = self;
         let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return keep(account, expected) };
         let reserved = expected.units();
-        let (correction, still) = flight::while_still(|| {
-            pools::resample_all();
+        let read = || {
             let held = meter::held(&account, before, Patience::Long)?;
             let used = account.own_used().less(reserved);
-            account.saw_slack(used.less(Units::holding(held).unwrap_or(used)));
-            Some(quota_core::ledger::correction(used, account.overhead(), account.soft(), held))
-        });
-        let Some(correction) = correction else { return keep(account, expected) };
+            let correction = quota_core::ledger::correction(used, account.overhead(), account.soft(), held);
+            Some((correction, used.less(Units::holding(held).unwrap_or(used))))
+        };
+        let Ok((correction, slack)) = measure(read) else { return keep(account, expected) };
         let (account, reserved) = expected.into_parts();
         let Correction::Raise(more) = correction else {
             account.give_back(reserved);
-            apply(account, correction, still, Cause::Freed);
+            corrected(account, correction, slack, Cause::Freed);
             return Ok(());
         };
         if kind == Kind::Context {
@@ -113,6 +116,7 @@ impl Measured {
             return Err(refusal);
         }
         account.add_overhead(more);
+        account.saw_slack(Units::ZERO);
         Ok(())
     }
 }
@@ -134,16 +138,19 @@ enum Cause {
 
 /// Books what is held now, fit or not: it is held already. False when nobody says.
 pub(crate) fn settle(account: Account) -> bool {
-    settle_with(account, Patience::Long, Cause::Unknown)
+    settle_with(account, Patience::Long, Cause::Unknown).is_ok()
 }
 
-fn settle_with(account: Account, patience: Patience, cause: Cause) -> bool {
-    let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return false };
-    let (compared, still) = flight::while_still(|| {
-        pools::resample_all();
-        Some(compare(&account, meter::held(&account, None, patience)?, cause))
-    });
-    let Some((correction, slack)) = compared else { return false };
+fn settle_with(account: Account, patience: Patience, cause: Cause) -> Result<(), Unmeasured> {
+    let overhead = &process().overhead;
+    let Some(_turn) = overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return Err(Unmeasured::Busy) };
+    let waits = &account.member().devices[account.device()].freed;
+    let is_freeing = waits.load(Ordering::Relaxed) || overhead.freeing.load(Ordering::Relaxed) > 0;
+    let cause = if is_freeing { Cause::Freed } else { cause };
+    let read = || Some(compare(&account, meter::held(&account, None, patience)?, cause));
+    let (correction, slack) = measure(read)
+        .inspect_err(|why| waits.store(cause == Cause::Freed && *why == Unmeasured::Busy, Ordering::Relaxed))?;
+    waits.store(false, Ordering::Relaxed);
     log::line(
         LogLevel::Debug,
         format_args!(
@@ -154,11 +161,40 @@ fn settle_with(account: Account, patience: Patience, cause: Cause) -> bool {
             slack.bytes().human()
         ),
     );
-    apply(account, correction, still, cause);
-    if still {
-        account.saw_slack(if let Correction::Lower(less) = correction { slack.less(less) } else { slack });
+    corrected(account, correction, slack, cause);
+    Ok(())
+}
+
+/// Applies a correction and remembers what is left of the slack.
+fn corrected(account: Account, correction: Correction, slack: Units, cause: Cause) {
+    apply(account, correction, cause);
+    account.saw_slack(if let Correction::Lower(less) = correction { slack.less(less) } else { slack });
+}
+
+/// Why nothing was measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unmeasured {
+    /// Nobody says what is held.
+    Unknown,
+    /// Other threads were in the middle of something, all the time; it is looked at again later.
+    Busy,
+}
+
+/// Compares books and driver while no other thread is in the middle of an allocation or a free.
+fn measure<T>(read: impl Fn() -> Option<T>) -> Result<T, Unmeasured> {
+    for _attempt in 0..ATTEMPTS {
+        let (answer, still) = flight::while_still(|| {
+            pools::resample_all();
+            read()
+        });
+        match answer {
+            None => return Err(Unmeasured::Unknown),
+            Some(answer) if still => return Ok(answer),
+            Some(_) => {}
+        }
     }
-    true
+    mark_stale();
+    Err(Unmeasured::Busy)
 }
 
 /// What has to be corrected, and by how much the charges exceed what is held.
@@ -186,25 +222,40 @@ fn lingering() -> Units {
     Units::holding(Bytes(bytes)).unwrap_or(Units::ZERO)
 }
 
+/// While it lives, a call is under way that frees what was measured.
+struct Freeing;
+
+impl Freeing {
+    fn begin() -> Self {
+        process().overhead.freeing.fetch_add(1, Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Freeing {
+    fn drop(&mut self) {
+        process().overhead.freeing.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Runs a call that frees what was measured, and what goes with it in the books.
 pub(crate) fn around_free(call: impl FnOnce() -> Answer) -> Answer {
     for account in account::all_with_memory().into_iter().filter(|account| account.soft() > Units::ZERO) {
         settle(account);
     }
     let accounts = account::all_with_memory();
+    // Whoever measures while it is under way sees what it frees, and must know why.
+    let _freeing = Freeing::begin();
     call()?;
     for account in accounts {
-        settle_with(account, Patience::Long, Cause::Freed);
+        let _later_if_not_now = settle_with(account, Patience::Long, Cause::Freed);
     }
     Ok(())
 }
 
-/// Corrects the books. What seems to be gone may only be in the middle of an allocation of another thread's; then it
-/// is looked at again later.
-fn apply(account: Account, correction: Correction, still: bool, cause: Cause) {
+fn apply(account: Account, correction: Correction, cause: Cause) {
     match correction {
         Correction::None => {}
-        Correction::Lower(_) if !still => mark_stale(),
         Correction::Raise(more) => {
             let _charge = account.force(more).commit();
             account.add_overhead(more);
@@ -225,8 +276,8 @@ fn apply(account: Account, correction: Correction, still: bool, cause: Cause) {
 pub(crate) fn linger(account: Account, units: Units) {
     account.add_overhead(units);
     process().overhead.lingering.fetch_add(units.bytes().0, Ordering::Relaxed);
-    if !settle(account) {
-        apply(account, Correction::Lower(units), true, Cause::Unknown);
+    if settle_with(account, Patience::Long, Cause::Unknown) == Err(Unmeasured::Unknown) {
+        apply(account, Correction::Lower(units), Cause::Unknown);
     }
 }
 
@@ -303,8 +354,10 @@ fn is_stale() -> bool {
 fn settle_stale() {
     let stale = &process().overhead.is_stale;
     stale.store(false, Ordering::Relaxed);
-    let settled =
-        account::all_with_memory().into_iter().all(|account| settle_with(account, Patience::Short, Cause::Unknown));
+    let mut settled = true;
+    for account in account::all_with_memory() {
+        settled &= settle_with(account, Patience::Short, Cause::Unknown).is_ok();
+    }
     stale.fetch_or(!settled, Ordering::Relaxed);
 }
 
@@ -313,7 +366,7 @@ pub(crate) fn settle_under_pressure(account: Account) {
     let overhead = &process().overhead;
     let may_be_gone = overhead.lingering.load(Ordering::Relaxed) > 0 || overhead.is_stale.load(Ordering::Relaxed);
     if may_be_gone && is_time(PAUSE_UNDER_PRESSURE) {
-        settle_with(account, Patience::Short, Cause::Unknown);
+        let _later_if_not_now = settle_with(account, Patience::Short, Cause::Unknown);
     }
 }
 

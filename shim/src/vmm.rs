@@ -51,17 +51,42 @@ pub(crate) fn imported(handle: u64) {
     }
 }
 
-/// One reference to `handle` is gone.
-pub(crate) fn released(handle: u64) {
-    credit(vmm(|vmm| {
+/// A reference that is about to go. It leaves the books first: once the driver has let the handle go, another thread may
+/// get the same number for other memory.
+#[must_use]
+pub(crate) struct Releasing {
+    handle: u64,
+    memory: u64,
+}
+
+/// One reference to `handle` is about to go.
+pub(crate) fn releasing(handle: u64) -> Option<Releasing> {
+    vmm(|vmm| {
         let memory = *vmm.handles.get(&handle)?;
         let physical = vmm.memory.get_mut(&memory)?;
         physical.references = physical.references.saturating_sub(1);
         if physical.references == 0 {
             vmm.handles.remove(&handle);
         }
-        vmm.drop_if_unused(memory)
-    }));
+        Some(Releasing { handle, memory })
+    })
+}
+
+impl Releasing {
+    /// The driver has done it.
+    pub(crate) fn done(self) {
+        credit(vmm(|vmm| vmm.drop_if_unused(self.memory)));
+    }
+
+    /// The driver has not.
+    pub(crate) fn undo(self) {
+        vmm(|vmm| {
+            if let Some(physical) = vmm.memory.get_mut(&self.memory) {
+                physical.references += 1;
+                vmm.handles.insert(self.handle, self.memory);
+            }
+        });
+    }
 }
 
 /// `bytes` of the memory of `handle` are mapped at `address`.

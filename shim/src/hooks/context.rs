@@ -101,7 +101,16 @@ pub(crate) fn cuCtxDestroy(next: Next<'_>, ctx: CUcontext) -> Answer {
 }
 
 fn destroy(next: Next<'_>, context: CUcontext) -> Answer {
-    ending(next, || live::context_is_gone(context as usize))
+    overhead::around_free(|| {
+        let inside = live::context_ends(context as usize);
+        let answer = next.call();
+        if answer.is_ok() {
+            inside.gone()
+        } else {
+            inside.undo()
+        }
+        answer
+    })
 }
 
 /// Ends what may be a context; `credit`s what the books say was in it, then looks what else is gone.

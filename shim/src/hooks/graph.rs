@@ -91,8 +91,13 @@ fn plan_to_run(next: Next<'_>, exec: CUgraphExec, stream: CUstream) -> Option<Pl
 }
 
 pub(crate) fn cuGraphExecDestroy(next: Next<'_>, hGraphExec: CUgraphExec) -> Answer {
-    next.call()?;
-    graphs::forget(hGraphExec as usize);
+    // Out of the books first: another thread may get the same handle for another graph.
+    let plan = graphs::forget(hGraphExec as usize);
+    next.call().inspect_err(|_| {
+        if let Some(plan) = plan {
+            graphs::remember(hGraphExec as usize, plan);
+        }
+    })?;
     overhead::mark_stale();
     Ok(())
 }

@@ -51,9 +51,14 @@ pub(crate) fn cuMemCreate(
 
 pub(crate) fn cuMemRelease(next: Next<'_>, handle: CUmemGenericAllocationHandle) -> Answer {
     let _flight = Flight::enter();
-    next.call()?;
-    vmm::released(handle);
-    Ok(())
+    let releasing = vmm::releasing(handle);
+    let answer = next.call();
+    match (releasing, &answer) {
+        (Some(releasing), Ok(())) => releasing.done(),
+        (Some(releasing), Err(_)) => releasing.undo(),
+        (None, _) => {}
+    }
+    answer
 }
 
 pub(crate) fn cuMemMap(

@@ -55,6 +55,7 @@ void from_pool(struct actor *a) {
     if (!has_room(a)) return;
     if (one_in(a, 3)) code = CALL(a, cuMemAllocFromPoolAsync_ptsz, place(a, &at), bytes, pool, stream);
     else code = CALL(a, cuMemAllocFromPoolAsync, place(a, &at), bytes, pool, stream);
+    put_subject(a, (uint64_t)pool);
     made(a, code, at, bytes, stream);
 }
 
@@ -91,7 +92,9 @@ void set_pool(struct actor *a) {
 
 void trim_pool(struct actor *a) {
     size_t keep_bytes = one_in(a, 2) ? 0 : some_size(a);
-    CALL(a, cuMemPoolTrimTo, any_pool(a), keep_bytes);
+    CUmemoryPool pool = any_pool(a);
+    CALL(a, cuMemPoolTrimTo, pool, keep_bytes);
+    put_subject(a, (uint64_t)pool);
 }
 
 void set_pool_attribute(struct actor *a) {
@@ -101,6 +104,7 @@ void set_pool_attribute(struct actor *a) {
     int attribute = attributes[below(a, 12)];
     CUmemoryPool pool = any_pool(a);
     CALL(a, cuMemPoolSetAttribute, pool, attribute, place(a, &value));
+    put_subject(a, (uint64_t)pool);
 }
 
 void get_pool_attribute(struct actor *a) {
