@@ -354,11 +354,11 @@ fn is_stale() -> bool {
 fn settle_stale() {
     let stale = &process().overhead.is_stale;
     stale.store(false, Ordering::Relaxed);
-    let mut settled = true;
     for account in account::all_with_memory() {
-        settled &= settle_with(account, Patience::Short, Cause::Unknown).is_ok();
+        // Where nobody says what is held, nobody will say it the next time either.
+        let answer = settle_with(account, Patience::Short, Cause::Unknown);
+        stale.fetch_or(answer == Err(Unmeasured::Busy), Ordering::Relaxed);
     }
-    stale.fetch_or(!settled, Ordering::Relaxed);
 }
 
 /// Before a refusal: what lingered, or what something was seen to change, may be gone.

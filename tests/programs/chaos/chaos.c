@@ -18,7 +18,7 @@
 
 enum { SECONDS_MAX = 900 };
 struct options options;
-static struct actor actors[THREADS_MAX];
+struct actor actors[THREADS_MAX];
 static pthread_barrier_t barrier;
 
 static long setting(const char *name, long otherwise) {

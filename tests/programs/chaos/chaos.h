@@ -48,6 +48,7 @@ struct options {
     const char *folder;
 };
 extern struct options options;
+extern struct actor actors[THREADS_MAX];
 /* Primary contexts as the driver named them. */
 extern void *primaries[DEVICES];
 /* Held for reading by every operation, for writing while a context ends that others use: programs must not do that at once. */

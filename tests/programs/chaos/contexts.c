@@ -69,30 +69,27 @@ void retain_primary(struct actor *a) {
     put_number(a, (unsigned)active);
 }
 
-static void forget_primary(struct actor *a, int device) {
-    unsigned flags;
-    int active = 1;
-    if (!cuDevicePrimaryCtxGetState(device, &flags, &active) && !active) context_is_gone(a, primaries[device]);
-}
-
-/* Alone, and with all that follows from it. */
-static void alone(void) {
+/* Alone, with all that follows from it: no other thread may use what ends with the context, or a new thing at its address. */
+static void begin_alone(void) {
     pthread_rwlock_unlock(&shared_contexts);
     pthread_rwlock_wrlock(&shared_contexts);
 }
 
-static void among_others(void) {
+static void end_alone(int device) {
+    unsigned flags;
+    int active = 1;
+    if (device >= 0 && device < DEVICES && !cuDevicePrimaryCtxGetState(device, &flags, &active) && !active)
+        for (int at = 0; at < options.threads; at++) context_is_gone(&actors[at], primaries[device]);
     pthread_rwlock_unlock(&shared_contexts);
     pthread_rwlock_rdlock(&shared_contexts);
 }
 
 void release_one_primary(struct actor *a, int device) {
-    alone();
+    begin_alone();
     CUresult code = CALL(a, cuDevicePrimaryCtxRelease_v2, device);
-    among_others();
+    end_alone(device);
     if (device < 0 || device >= DEVICES) return;
     if (!code || code == INVALID_CONTEXT) a->retained[device] -= a->retained[device] > 0;
-    forget_primary(a, device);
 }
 
 /* Never more often than it was retained by this thread, but for a mistake now and then. */
@@ -104,10 +101,9 @@ void release_primary(struct actor *a) {
 
 void reset_primary(struct actor *a) {
     CUdevice device = some_device(a);
-    alone();
-    CUresult code = CALL(a, cuDevicePrimaryCtxReset_v2, device);
-    among_others();
-    if (!code) forget_primary(a, device);
+    begin_alone();
+    CALL(a, cuDevicePrimaryCtxReset_v2, device);
+    end_alone(device);
 }
 
 void set_limit(struct actor *a) {

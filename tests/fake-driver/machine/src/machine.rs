@@ -439,6 +439,13 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Machine {
+    /// Gives this process's place back: for who only looks. Whoever takes something afterwards gets a new one.
+    pub fn leave(&self) {
         let word = self.entry.load(Ordering::Relaxed);
         let (entry, generation) = ((word >> 32) as usize, word as u32);
         if self.forks.load(Ordering::Relaxed) != liveness::forks() {

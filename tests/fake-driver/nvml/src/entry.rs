@@ -86,6 +86,8 @@ pub(crate) fn begin() -> Answer {
     knobs().as_ref().map_err(|message| explain(message))?;
     if MACHINE.get().is_none() {
         let machine = Machine::from_environment().map_err(|error| explain(&error.to_string()))?;
+        // NVML holds nothing, and is no process of the device's.
+        machine.leave();
         assert!(MACHINE.set(machine).is_ok(), "only set here, under the lock");
     }
     let users = USERS.load(Ordering::Relaxed).checked_add(1).ok_or(Code::UNKNOWN)?;
