@@ -24,6 +24,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "plain-static", source: "tests/programs/plain.c", arguments: &["-static"] },
     Program { name: "other-age", source: "tests/programs/other_age.c", arguments: &["-lcuda", "-ldl"] },
     Program { name: "threads", source: "tests/programs/threads.c", arguments: &["-ldl", "-pthread"] },
+    Program { name: "no-syscalls", source: "tests/programs/no_syscalls.c", arguments: &["-ldl"] },
     Program { name: "killed", source: "tests/programs/killed.c", arguments: &["-ldl"] },
     Program {
         name: "chaos",
@@ -63,6 +64,11 @@ const LIBRARIES: &[Program] = &[
         source: "tests/programs/small_driver.c",
         arguments: &["-Wl,-soname,libcuda.so.1", "-Wl,--version-script,tests/programs/small_driver.map"],
     },
+    Program {
+        name: "quiet-driver/libcuda.so.1",
+        source: "tests/programs/quiet_driver.c",
+        arguments: &["-Wl,-soname,libcuda.so.1"],
+    },
     Program { name: "sub/neighbour.so", source: "tests/programs/neighbour.c", arguments: &[] },
 ];
 
@@ -71,7 +77,7 @@ fn main() {
     println!("cargo::rerun-if-changed=examples/quota.c");
     println!("cargo::rerun-if-changed=include");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for folder in ["sub", "small-driver", "driver"] {
+    for folder in ["sub", "small-driver", "quiet-driver", "driver"] {
         fs::create_dir_all(out.join(folder)).expect("OUT_DIR is writable");
     }
     let compiler = cc::Build::new().opt_level(1).get_compiler();

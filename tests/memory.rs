@@ -156,3 +156,15 @@ fn unmanaged_passes() {
     assert_eq!(done.numbers("total")[0], machine.total_bytes());
     assert_eq!((done.code("linear:a=2G"), done.code("copy:a"), done.code("launch=spin_20us")), (0, 0, 0));
 }
+
+/// An allocation, a free and a look at what is free make no system call: one would end the program.
+#[test]
+fn the_ordinary_path_makes_no_system_call() {
+    let machine = Machine::new("a100-80gb");
+    let quiet = harness::program("quiet-driver/libcuda.so.1");
+    let folder = quiet.parent().expect("a folder");
+    let job = || machine.job(harness::program("no-syscalls")).memory("1GiB").env("LD_LIBRARY_PATH", folder);
+    let done = job().arg("forbid").run().quiet();
+    assert_eq!(done.out, format!("free {} of {GIB}\n", GIB - 2 * MIB), "the shim was there");
+    assert_eq!(job().run().quiet().out, done.out);
+}

@@ -465,10 +465,17 @@ impl Account {
         lock::sweep(self.member.file.as_fd(), &self.member.ledger, Some(self.member.slot), guard).unwrap_or(false)
     }
 
+    /// True when no other process of the tenant has a slot, dead or alive.
+    fn is_alone(&self) -> bool {
+        let ledger = &self.member.ledger;
+        ledger.slots().all(|slot| slot == self.member.slot || ledger.pid(slot) == 0)
+    }
+
     fn sweep_now_and_then(&self) {
         let now_ms = coarse_ms();
         let then_ms = self.member.swept_at_ms.load(Ordering::Relaxed);
-        if !self.may_sweep() || now_ms.saturating_sub(then_ms) < SWEEP_PAUSE.as_millis() as u64 {
+        let is_time = now_ms.saturating_sub(then_ms) >= SWEEP_PAUSE.as_millis() as u64;
+        if !is_time || !self.may_sweep() || self.is_alone() {
             return;
         }
         self.member.swept_at_ms.store(now_ms, Ordering::Relaxed);
