@@ -230,6 +230,10 @@ impl Account {
 
     pub(crate) fn add_soft(&self, units: Units) {
         self.member.ledger.add_soft(self.member.slot, self.place, units);
+    }
+
+    /// So much was allocated that need not be held.
+    pub(crate) fn may_be_slack(&self, units: Units) {
         if let Some(slack) = self.last_slack() {
             self.saw_slack(slack.plus(units));
         }

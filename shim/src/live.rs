@@ -114,8 +114,11 @@ pub(crate) fn reserve_soft(account: Account, context: usize, bytes: u64) -> Resu
 impl Pending {
     /// The driver has made it: it lives at `address`.
     pub(crate) fn enter(self, address: usize) {
-        let block = self.block;
+        let (account, block) = (self.account, self.block);
         core::mem::forget(self);
+        if let Size::Soft(units) = block.size {
+            account.may_be_slack(units);
+        }
         let stale = live(|live| live.blocks.insert(address, block));
         // The driver gave out an address that we still had: its memory went with something we didn't see.
         if let Some(stale) = stale {
