@@ -489,6 +489,22 @@ impl Account {
         }
     }
 
+    /// The driver had no room for what the quota had: others use the device.
+    pub(crate) fn device_is_full(&self, asked: u64) {
+        static SAID: log::Once = log::Once::new();
+        if SAID.first() {
+            log::line(
+                LogLevel::Warn,
+                format_args!(
+                    "out of memory: the device is full, by what others hold; {} asked on device {}, within the quota (tenant {})",
+                    Bytes(asked).human(),
+                    self.device,
+                    self.member.tenant
+                ),
+            );
+        }
+    }
+
     pub(crate) fn deny(&self, asked: Bytes) -> Refusal {
         static SAID: log::Once = log::Once::new();
         let level = if SAID.first() { LogLevel::Warn } else { LogLevel::Info };

@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
+use crate::account::Account;
 use crate::args::FromArg;
 use crate::hooks::{self, Answer, Code, Refusal};
 use crate::log;
@@ -44,6 +45,18 @@ impl<'a> Next<'a> {
             CUresult::SUCCESS => Ok(()),
             code => Err(Refusal::Driver(code)),
         }
+    }
+}
+
+impl Next<'_> {
+    /// Asks the driver for memory that the quota has; says so once when the device hasn't.
+    pub(crate) fn call_for(&self, account: &Account, bytes: u64) -> Answer {
+        self.call().inspect_err(|refusal| {
+            // More than there is at all is the program's own mistake.
+            if *refusal == Refusal::Driver(CUresult::OUT_OF_MEMORY) && bytes <= account.total().0 {
+                account.device_is_full(bytes);
+            }
+        })
     }
 }
 

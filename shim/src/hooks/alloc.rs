@@ -26,7 +26,7 @@ fn block(next: Next<'_>, bytes: u64, address: impl Fn() -> usize) -> Answer {
     let (1.., Some(context)) = (bytes, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
     let pending = live::reserve_block(account, context, bytes)?;
-    next.call()?;
+    next.call_for(&account, bytes)?;
     pending.enter(address());
     Ok(())
 }
@@ -59,7 +59,7 @@ fn pitched(next: Next<'_>, width: u64, height: u64, made: impl Fn() -> (CUdevice
     let (1.., Some(context)) = (bound, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
     let pending = live::reserve_block(account, context, bound)?;
-    next.call()?;
+    next.call_for(&account, bound)?;
     let (pointer, pitch) = made();
     let bytes = pitch.saturating_mul(height);
     if bytes == bound {

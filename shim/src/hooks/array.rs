@@ -85,7 +85,7 @@ fn create(next: Next<'_>, handle: Out<*mut c_void>, bytes: Option<u64>) -> Answe
     let (Some(bytes @ 1..), Some(context)) = (bytes, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
     let pending = live::reserve_whole(account, context, bytes)?;
-    next.call()?;
+    next.call_for(&account, bytes)?;
     pending.enter(handle.get() as usize);
     Ok(())
 }

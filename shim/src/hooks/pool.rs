@@ -54,7 +54,7 @@ fn allocate(
         return next.call();
     }
     let held = pools::reserve(account, Source::Pool(pool), bytes as u64)?;
-    if let Err(refusal) = next.call() {
+    if let Err(refusal) = next.call_for(&account, bytes as u64) {
         // The pool may have grown before the driver found that it can't do it.
         pools::settle_forced(Source::Pool(pool), held);
         return Err(refusal);

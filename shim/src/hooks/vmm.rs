@@ -44,7 +44,10 @@ pub(crate) fn cuMemCreate(
         _ => None,
     };
     let held = account.map(|account| account.reserve(size as u64)).transpose()?;
-    next.call()?;
+    match &account {
+        Some(account) => next.call_for(account, size as u64)?,
+        None => next.call()?,
+    }
     vmm::created(handle.get(), held.map(account::Held::commit));
     Ok(())
 }

@@ -6,10 +6,12 @@ struct row { const char *name; operation *run; int weight, in_capture; };
 #define ROW(name, weight, in_capture) {#name, name, weight, in_capture}
 
 static struct row rows[] = {
-    ROW(linear, 20, 1), ROW(pitched, 6, 1), ROW(managed, 6, 1), ROW(legacy, 4, 1), ROW(release, 40, 1), ROW(look, 4, 1), ROW(touch, 4, 1), ROW(info, 8, 1),
+    ROW(linear, 20, 1), ROW(pitched, 6, 1), ROW(managed, 6, 1), ROW(legacy, 4, 1), ROW(release, 40, 1),
+    ROW(look, 4, 1), ROW(touch, 4, 1), ROW(info, 8, 1),
     ROW(async, 20, 1), ROW(from_pool, 14, 1), ROW(make_pool, 4, 1), ROW(end_pool, 2, 1), ROW(set_pool, 2, 1), ROW(trim_pool, 4, 1),
     ROW(set_pool_attribute, 4, 1), ROW(get_pool_attribute, 4, 1),
-    ROW(create, 12, 1), ROW(release_physical, 10, 1), ROW(map, 10, 1), ROW(unmap, 10, 1), ROW(retain, 4, 1), ROW(share_with_self, 3, 1), ROW(offer, 2, 1),
+    ROW(create, 12, 1), ROW(release_physical, 10, 1), ROW(map, 10, 1), ROW(unmap, 10, 1), ROW(retain, 4, 1),
+    ROW(share_with_self, 3, 1), ROW(offer, 2, 1),
     ROW(array, 6, 1), ROW(array3d, 6, 1), ROW(mipmap, 6, 1), ROW(end_array, 11, 1), ROW(end_mipmap, 6, 1),
     ROW(load, 3, 1), ROW(unload, 3, 1), ROW(load_library, 2, 1), ROW(unload_library, 1, 1), ROW(look_up, 4, 1), ROW(look_up_in_library, 4, 1),
     ROW(launch_kernel, 8, 1),

@@ -82,7 +82,8 @@ void ask_device(struct actor *a) {
 
 /* Whether there is an address, never which. */
 void resolve(struct actor *a) {
-    static const char *const names[] = {"cuMemAlloc", "cuMemFree", "cuMemAlloc_v2", "cuLaunchKernel", "cuGraphInstantiate", "cuCtxCreate", "cuGetProcAddress", "", "cuNothing"};
+    static const char *const names[] = {"cuMemAlloc", "cuMemFree", "cuMemAlloc_v2", "cuLaunchKernel", "cuGraphInstantiate",
+                                        "cuCtxCreate", "cuGetProcAddress", "", "cuNothing"};
     static const int versions[] = {1000, 2000, 3020, 7000, 11030, 12000, 13000, 99999};
     const char *name = names[below(a, 9)];
     int version = versions[below(a, 8)], status = -7;
