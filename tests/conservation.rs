@@ -244,7 +244,8 @@ fn what_is_charged_is_what_is_held() {
 
 #[test]
 fn what_is_charged_under_a_daemon_is_what_is_held() {
-    conserve(&Place::with_daemon(), OPERATIONS);
+    // A measurement takes longer here: the daemon makes it.
+    conserve(&Place::with_daemon(), OPERATIONS / 8);
 }
 
 /// The same, for longer: `cargo test --test conservation -- --ignored`.

@@ -171,8 +171,7 @@ pub(crate) fn credit(block: Block) {
 
 fn credit_to(account: Account, block: Block) {
     match block.size {
-        Size::Whole(units) if block.is_shared => overhead::linger(account, units),
-        Size::Whole(units) => account.give_back(units),
+        Size::Whole(units) => overhead::Going::default().add(account, units, block.is_shared),
         Size::Soft(units) => {
             account.take_soft(units);
             account.give_back(units);
@@ -241,15 +240,19 @@ pub(crate) fn context_ends(context: usize) -> Ending {
 impl Ending {
     /// The driver has ended it: everything is given back.
     pub(crate) fn gone(self) {
-        for (_, block) in self.blocks {
-            // Small blocks share pages, which are given back together.
-            if !matches!(block.size, Size::Small(_)) {
-                credit(block);
-            }
-        }
         for (key, bytes) in self.small {
             if let Some(account) = of_member_device(key.device) {
                 account.give_back(pages(bytes));
+            }
+        }
+        let mut going = overhead::Going::default();
+        for (_, block) in self.blocks {
+            let Some(account) = of_member_device(block.device) else { continue };
+            match block.size {
+                // They share pages, which have been given back together.
+                Size::Small(_) => {}
+                Size::Whole(units) => going.add(account, units, block.is_shared),
+                Size::Soft(_) => credit_to(account, block),
             }
         }
     }

@@ -281,11 +281,40 @@ fn apply(account: Account, correction: Correction, cause: Cause) {
 }
 
 /// What was charged for itself may live on in others' hands: it is overhead now, as long as the driver holds it.
+///
+/// Whatever else goes at the same time must be credited before: what is measured here is what is left.
 pub(crate) fn linger(account: Account, units: Units) {
+    if units == Units::ZERO {
+        return;
+    }
     account.add_overhead(units);
     process().overhead.lingering.fetch_add(units.bytes().0, Ordering::Relaxed);
     if settle_with(account, Patience::Long, Cause::Unknown) == Err(Unmeasured::Unknown) {
         apply(account, Correction::Lower(units), Cause::Unknown);
+    }
+}
+
+/// Charges that go at the same time, some of which may linger.
+#[derive(Default)]
+pub(crate) struct Going(Vec<(Account, Units)>);
+
+impl Going {
+    /// What `account` was charged goes; what is shared may live on.
+    pub(crate) fn add(&mut self, account: Account, units: Units, is_shared: bool) {
+        if is_shared { self.0.push((account, units)) } else { account.give_back(units) }
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        while let Some((account, mut units)) = self.0.pop() {
+            self.0.retain(|(other, more)| {
+                let same = other.device() == account.device();
+                units = if same { units.plus(*more) } else { units };
+                !same
+            });
+            linger(account, units);
+        }
     }
 }
 

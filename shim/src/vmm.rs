@@ -107,7 +107,7 @@ pub(crate) fn unmapped(address: u64, bytes: u64) {
         let places: Vec<u64> = vmm.mappings.range(address..end).filter_map(inside).collect();
         places.into_iter().filter_map(|at| vmm.unmap(at)).collect()
     });
-    gone.into_iter().for_each(|gone| credit(Some(gone)));
+    credit(gone);
 }
 
 /// `handle` is one more reference to whatever is mapped at `address`.
@@ -178,10 +178,11 @@ struct Gone {
     is_shared: bool,
 }
 
-fn credit(gone: Option<Gone>) {
-    if let Some(Gone { charge, is_shared }) = gone
-        && let Some(account) = of_charge(charge)
-    {
-        if is_shared { overhead::linger(account, charge.units) } else { account.give_back(charge.units) }
+fn credit(gone: impl IntoIterator<Item = Gone>) {
+    let mut going = overhead::Going::default();
+    for Gone { charge, is_shared } in gone {
+        if let Some(account) = of_charge(charge) {
+            going.add(account, charge.units, is_shared);
+        }
     }
 }

@@ -71,6 +71,9 @@ def _() -> None:
 @claim("it can fill the quota, not more, and gets out of memory then")
 def _() -> None:
     torch.cuda.empty_cache()
+    # Its context and its code are part of the quota.
+    free, _ = torch.cuda.mem_get_info()
+    holds(QUOTA // 2 <= free < QUOTA, f"{free} bytes are free before")
     held = []
     try:
         while len(held) * PIECE <= QUOTA:
@@ -78,15 +81,21 @@ def _() -> None:
     except OutOfMemory as error:
         out_of_memory(error)
     filled = len(held) * PIECE
-    holds(QUOTA * 3 // 4 <= filled <= QUOTA, f"{filled // MIB} MiB were granted")
+    holds(free - 2 * PIECE <= filled <= free, f"{filled // MIB} MiB were granted of {free // MIB}")
+    del held
+    torch.cuda.empty_cache()
+    after, _ = torch.cuda.mem_get_info()
+    equal(after, free, "bytes free with all tensors deleted")
 
 
 @claim("deleted tensors make room for the next")
 def _() -> None:
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()
-    holds(free >= QUOTA * 3 // 4, f"{free} bytes are free with all tensors deleted")
+    holds(free >= QUOTA // 2, f"{free} bytes are free with all tensors deleted")
     equal(array(6 * PIECE).numel(), 6 * PIECE, "the next tensor")
+    most = torch.cuda.max_memory_allocated()
+    holds(0 < most <= QUOTA, f"at most {most} bytes were allocated")
 
 
 @claim("an elementwise operation is launched")

@@ -80,13 +80,20 @@ impl ArrayShape {
         plane.checked_mul(depth)
     }
 
+    /// Levels that a mipmap of this shape has when `levels` are asked for: the last one is a single element.
+    pub fn levels(&self, levels: u32) -> u32 {
+        let depth = if self.flags & ARRAY_LAYERED != 0 { 1 } else { self.depth };
+        let largest = self.width.max(self.height).max(depth).max(1);
+        levels.min(u64::BITS - largest.leading_zeros())
+    }
+
     /// Device memory of `levels` mipmap levels of the array.
     pub fn mipmap_bytes(&self, levels: u32) -> Option<u64> {
         if self.flags & (ARRAY_SPARSE | ARRAY_DEFERRED_MAPPING) != 0 {
             return Some(0);
         }
         let mut total = 0u64;
-        for level in 0..levels.min(32) {
+        for level in 0..self.levels(levels) {
             let shrink = |dim: u64| if dim == 0 { 0 } else { (dim >> level).max(1) };
             let depth = if self.flags & ARRAY_LAYERED != 0 { self.depth } else { shrink(self.depth) };
             let shape = Self { width: shrink(self.width), height: shrink(self.height), depth, ..*self };
@@ -101,6 +108,16 @@ mod tests {
     use super::*;
 
     const SQUARE: ArrayShape = ArrayShape { width: 1000, height: 1000, depth: 0, format: 32, channels: 4, flags: 0 };
+
+    #[test]
+    fn a_mipmap_ends_at_one_element() {
+        let small = ArrayShape { width: 22, height: 19, depth: 9, ..SQUARE };
+        assert_eq!((small.levels(8), small.levels(3), small.levels(0)), (5, 3, 0));
+        assert_eq!(small.mipmap_bytes(8), small.mipmap_bytes(5));
+        let layered = ArrayShape { depth: 4096, flags: ARRAY_LAYERED, ..small };
+        assert_eq!(layered.levels(32), 5, "layers don't shrink");
+        assert_eq!(ArrayShape { depth: 4096, ..small }.levels(32), 13);
+    }
 
     #[test]
     fn an_array_takes_whole_pages() {
