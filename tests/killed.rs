@@ -158,7 +158,9 @@ fn kill_at_random(mode: Mode) {
     let (calls, refused, wrong, slept) = field.told();
     assert!(calls > 1000 && refused > 0, "{calls} calls, {refused} refused");
     assert_eq!(wrong, 0, "answers that are neither success nor out of memory");
-    println!("{} kills: {calls} calls, {refused} refused, the longest sleep in a call {slept:?}", kills());
+    // Only calls of 20 ms and more are looked at.
+    let longest = slept.max(Duration::from_millis(20));
+    println!("{} kills: {calls} calls, {refused} refused, the longest sleep in a call at most {longest:?}", kills());
     let limit = if kills() >= 1000 { SLEEP_MAX } else { SLEEP_MAX_WHEN_BUSY };
     assert!(slept <= limit, "a call slept {slept:?}");
     drop(workers);

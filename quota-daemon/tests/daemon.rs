@@ -9,7 +9,7 @@ use node::{GIB, Node, PATIENCE, admit, ask, eventually, next, signal, text};
 use quota_core::Bytes;
 use quota_core::ledger::{DeviceId, Ledger, SlotId};
 use quota_wire::memory::{Access, Mapping};
-use quota_wire::message::{Change, QueueLimit, Reply, Request};
+use quota_wire::message::{Change, ProcessRow, QueueLimit, Reply, Request};
 use quota_wire::page::QuotaPage;
 use quota_wire::socket::{Connection, WireError};
 use serde_json::Value;
@@ -136,6 +136,27 @@ fn an_idle_daemon_sleeps() {
     // Once a second it asks the driver what its members hold, and hears the answer.
     let looked = switches() - before;
     assert!((2..=8).contains(&looked), "{looked}");
+}
+
+/// What a member holds and was never charged is booked, and goes when it goes; what nobody registered is shown.
+#[test]
+fn what_no_call_shows_is_booked_by_the_daemon() {
+    const MIB: u64 = 1 << 20;
+    let node = Node::start("l4-24gb", &[]);
+    let (_member, welcome, _pages) = node.hello(Some("t"), Some(GIB));
+    assert_eq!(welcome.slot, 0);
+    // This process is the member, and holds memory of the machine that no call has asked for.
+    let machine = fake_machine::Machine::open("l4-24gb", &node.folder.join("state")).expect("the node's machine");
+    machine.take(0, 100 * MIB).expect("there is room");
+    let row = || node.processes().into_iter().find(|row| row.tenant == "t").expect("it is shown");
+    let booked =
+        |bytes: u64| move |row: ProcessRow| row.memory_used_bytes == bytes && row.memory_overhead_bytes == bytes;
+    eventually("it is booked", || booked(100 * MIB)(row()));
+    assert_eq!(node.devices()[0].memory_charged_bytes, 100 * MIB);
+    machine.give(0, 60 * MIB);
+    eventually("less is held", || booked(40 * MIB)(row()));
+    machine.give(0, 40 * MIB);
+    eventually("nothing is left", || booked(0)(row()));
 }
 
 #[test]
