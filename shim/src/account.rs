@@ -1,13 +1,16 @@
 //! What the tenant may still take on one device: reserve, call the driver, commit.
 
+mod parts;
+mod words;
+
 use crate::hooks::{Answer, Refusal};
-use crate::join::{Caps, Member, SLACK_UNKNOWN, Standing};
+use crate::join::{Caps, Member, Standing};
 use crate::link::Link;
 use crate::process::process;
 use crate::{calls, log, overhead, pools};
 use core::sync::atomic::Ordering;
 use driver_api::CUdevice;
-use quota_core::ledger::{Correction, DeviceId, Locked, SlotId, Units};
+use quota_core::ledger::{DeviceId, Locked, SlotId, Units};
 use quota_core::settings::LogLevel;
 use quota_core::{Bytes, Mode, OnDaemonLoss};
 use quota_wire::lock::{self, LOCK_WAIT_MAX, LedgerLock};
@@ -209,75 +212,6 @@ impl Account {
         self.used() == reserved.bytes()
     }
 
-    /// What of the process's charges was measured.
-    pub(crate) fn overhead(&self) -> Units {
-        self.member.ledger.overhead(self.member.slot, self.place)
-    }
-
-    pub(crate) fn add_overhead(&self, units: Units) {
-        self.member.ledger.add_overhead(self.member.slot, self.place, units);
-    }
-
-    /// Takes so much out of the overhead, still charged.
-    pub(crate) fn take_overhead(&self, units: Units) -> Units {
-        self.member.ledger.take_overhead(self.member.slot, self.place, units)
-    }
-
-    /// What of the process's charges need not be on the device.
-    pub(crate) fn soft(&self) -> Units {
-        self.member.ledger.soft(self.member.slot, self.place)
-    }
-
-    pub(crate) fn add_soft(&self, units: Units) {
-        self.member.ledger.add_soft(self.member.slot, self.place, units);
-    }
-
-    /// So much was allocated that need not be held.
-    pub(crate) fn may_be_slack(&self, units: Units) {
-        if let Some(slack) = self.last_slack() {
-            self.saw_slack(slack.plus(units));
-        }
-    }
-
-    /// By how much the charges exceeded what was held when that was looked at last; with what has been charged since
-    /// that need not be held.
-    pub(crate) fn last_slack(&self) -> Option<Units> {
-        match self.member.devices[self.device].slack.load(Ordering::Relaxed) {
-            SLACK_UNKNOWN => None,
-            bytes => Units::holding(Bytes(bytes)),
-        }
-    }
-
-    pub(crate) fn saw_slack(&self, slack: Units) {
-        self.member.devices[self.device].slack.store(slack.bytes().0, Ordering::Relaxed);
-    }
-
-    pub(crate) fn take_soft(&self, units: Units) {
-        self.member.ledger.take_soft(self.member.slot, self.place, units);
-    }
-
-    pub(crate) fn correction(&self, held: Bytes) -> Correction {
-        self.member.ledger.correction(self.member.slot, self.place, held)
-    }
-
-    /// A context is being made before our eyes.
-    pub(crate) fn sees_context(&self) {
-        self.member.devices[self.device].is_new.store(false, Ordering::Relaxed);
-    }
-
-    /// What a context costs here, as far as the tenant has seen.
-    pub(crate) fn context_cost(&self) -> Units {
-        self.member.ledger.context_cost(self.place)
-    }
-
-    /// A context was seen to cost so much. The least is remembered: more would refuse what fits.
-    pub(crate) fn learn_context_cost(&self, cost: Units) {
-        let known = self.context_cost();
-        if known == Units::ZERO || cost < known {
-            self.member.ledger.set_context_cost(self.place, cost);
-        }
-    }
-
     /// The ledger and its file, for what concerns other processes of the tenant.
     pub(crate) fn member(&self) -> &'static Member {
         self.member
@@ -476,62 +410,22 @@ impl Account {
     }
 
     fn sweep_now_and_then(&self) {
+        if self.is_alone() {
+            return;
+        }
         let now_ms = coarse_ms();
         let then_ms = self.member.swept_at_ms.load(Ordering::Relaxed);
-        let is_time = now_ms.saturating_sub(then_ms) >= SWEEP_PAUSE.as_millis() as u64;
-        if !is_time || !self.may_sweep() || self.is_alone() {
+        if now_ms.saturating_sub(then_ms) < SWEEP_PAUSE.as_millis() as u64 {
             return;
         }
         self.member.swept_at_ms.store(now_ms, Ordering::Relaxed);
+        if !self.may_sweep() {
+            return;
+        }
         let Some(_one_thread) = self.member.growing.try_lock_for(LOCK_WAIT_MAX) else { return };
         if let Ok(guard) = LedgerLock::take(self.member.file.as_fd()) {
             self.sweep(&guard);
         }
-    }
-
-    /// The driver had no room for what the quota had: others use the device.
-    pub(crate) fn device_is_full(&self, asked: u64) {
-        static SAID: log::Once = log::Once::new();
-        if SAID.first() {
-            log::line(
-                LogLevel::Warn,
-                format_args!(
-                    "out of memory: the device is full, by what others hold; {} asked on device {}, within the quota (tenant {})",
-                    Bytes(asked).human(),
-                    self.device,
-                    self.member.tenant
-                ),
-            );
-        }
-    }
-
-    pub(crate) fn deny(&self, asked: Bytes) -> Refusal {
-        static SAID: log::Once = log::Once::new();
-        let level = if SAID.first() { LogLevel::Warn } else { LogLevel::Info };
-        let (used, cap) = (self.used(), self.cap().unwrap_or(self.total()));
-        log::line(
-            level,
-            format_args!(
-                "out of memory: {} asked on device {}, {} of the {} quota in use (tenant {}); raise GPUQUOTA_MEMORY or use gpuquota set",
-                asked.human(),
-                self.device,
-                used.human(),
-                cap.human(),
-                self.member.tenant
-            ),
-        );
-        Refusal::Quota
-    }
-
-    fn stuck(&self, why: &str) -> Refusal {
-        static SAID: log::Once = log::Once::new();
-        if SAID.first() {
-            log::line(
-                LogLevel::Error,
-                format_args!("the ledger's lock can't be had: {why}; the allocation is refused"),
-            );
-        }
-        Refusal::Quota
     }
 }
 
