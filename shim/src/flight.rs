@@ -6,6 +6,7 @@
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use std::time::{Duration, Instant};
 
 /// The counter of one thread; given to another when the thread ends, never freed.
 #[repr(align(64))]
@@ -17,6 +18,11 @@ struct Counter {
 
 /// All counters, a list that only grows.
 static FIRST: AtomicPtr<Counter> = AtomicPtr::new(core::ptr::null_mut());
+
+/// How many measurements ask the other threads to begin nothing for a moment.
+static PAUSES: AtomicU32 = AtomicU32::new(0);
+/// Longest wait of a thread that is asked to, and longest wait for those that are in the middle of something.
+const PAUSE_MAX: Duration = Duration::from_millis(5);
 
 struct Own(Cell<Option<&'static Counter>>);
 
@@ -43,6 +49,9 @@ impl Flight {
         let value = counter.value.load(Ordering::Relaxed);
         if value % 2 == 1 {
             return Self(None);
+        }
+        if PAUSES.load(Ordering::Relaxed) > 0 {
+            wait_while(|| PAUSES.load(Ordering::Relaxed) > 0);
         }
         counter.value.store(value.wrapping_add(1), Ordering::Release);
         Self(Some(counter))
@@ -98,6 +107,44 @@ fn all() -> impl Iterator<Item = &'static Counter> {
 fn as_counter(at: *mut Counter) -> Option<&'static Counter> {
     // SAFETY: null, or a leaked box.
     unsafe { at.as_ref() }
+}
+
+/// Asks the others to begin nothing while this lives, and waits until they have ended what they are at. Neither
+/// waits for long: then the comparison is not still, and nothing else is lost.
+pub(crate) struct Pause;
+
+impl Pause {
+    pub(crate) fn begin() -> Self {
+        PAUSES.fetch_add(1, Ordering::SeqCst);
+        let own = OWN.try_with(|own| own.0.get()).ok().flatten();
+        let is_own = |counter: &Counter| own.is_some_and(|own| core::ptr::eq(own, counter));
+        wait_while(|| all().any(|counter| !is_own(counter) && counter.value.load(Ordering::Acquire) % 2 == 1));
+        Self
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        PAUSES.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cold]
+fn wait_while(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PAUSE_MAX;
+    while condition() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_micros(20));
+    }
+}
+
+/// In a forked child, where the other threads are not: what they were in the middle of will never end.
+pub(crate) fn forget_in_child() {
+    let own = OWN.try_with(|own| own.0.get()).ok().flatten();
+    for counter in all().filter(|counter| !own.is_some_and(|own| core::ptr::eq(own, *counter))) {
+        counter.value.store(0, Ordering::Relaxed);
+        counter.taken.store(0, Ordering::Relaxed);
+    }
+    PAUSES.store(0, Ordering::Relaxed);
 }
 
 /// Runs `compare` and says whether no other thread was in the middle of anything meanwhile.

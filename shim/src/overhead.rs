@@ -23,12 +23,8 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause between two measurements that a refusal demands: a program at its quota may be refused very often.
 const PAUSE_UNDER_PRESSURE: Duration = Duration::from_millis(100);
-/// How often a measurement is tried while other threads allocate, where it can be made up for later.
+/// How often a measurement is tried while other threads allocate; from the second time on they are asked to pause.
 const ATTEMPTS: u32 = 4;
-/// The same where it can't: what is freed must be told from managed memory that moved.
-const ATTEMPTS_OF_FREES: u32 = 64;
-/// Pause between the latter.
-const ATTEMPT_PAUSE: Duration = Duration::from_micros(50);
 /// Longest wait for another thread's measurement.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -100,7 +96,7 @@ impl Measured {
             let correction = quota_core::ledger::correction(used, account.overhead(), account.soft(), held);
             Some((correction, used.less(Units::holding(held).unwrap_or(used))))
         };
-        let Ok((correction, slack)) = measure(Cause::Unknown, read) else { return keep(account, expected) };
+        let Ok((correction, slack)) = measure(read) else { return keep(account, expected) };
         let (account, reserved) = expected.into_parts();
         let Correction::Raise(more) = correction else {
             account.give_back(reserved);
@@ -152,7 +148,7 @@ fn settle_with(account: Account, patience: Patience, cause: Cause) -> Result<(),
     let is_freeing = waits.load(Ordering::Relaxed) || overhead.freeing.load(Ordering::Relaxed) > 0;
     let cause = if is_freeing { Cause::Freed } else { cause };
     let read = || Some(compare(&account, meter::held(&account, None, patience)?, cause));
-    let (correction, slack) = measure(cause, read)
+    let (correction, slack) = measure(read)
         .inspect_err(|why| waits.store(cause == Cause::Freed && *why == Unmeasured::Busy, Ordering::Relaxed))?;
     waits.store(false, Ordering::Relaxed);
     log::line(
@@ -185,12 +181,9 @@ enum Unmeasured {
 }
 
 /// Compares books and driver while no other thread is in the middle of an allocation or a free.
-fn measure<T>(cause: Cause, read: impl Fn() -> Option<T>) -> Result<T, Unmeasured> {
-    let attempts = if cause == Cause::Freed { ATTEMPTS_OF_FREES } else { ATTEMPTS };
-    for attempt in 0..attempts {
-        if attempt >= ATTEMPTS {
-            std::thread::sleep(ATTEMPT_PAUSE);
-        }
+fn measure<T>(read: impl Fn() -> Option<T>) -> Result<T, Unmeasured> {
+    for attempt in 0..ATTEMPTS {
+        let _pause = (attempt > 0).then(flight::Pause::begin);
         let (answer, still) = flight::while_still(|| {
             pools::resample_all();
             read()

@@ -135,6 +135,7 @@ extern "C" fn forget_in_child() {
     PROCESS.store(core::ptr::null_mut(), Ordering::Relaxed);
     STATE.store(UNKNOWN, Ordering::Release);
     INSIDE.set(false);
+    crate::flight::forget_in_child();
 }
 
 /// What the environment says, as far as a privileged program may listen to it.

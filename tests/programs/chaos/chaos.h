@@ -54,6 +54,9 @@ extern void *primaries[DEVICES];
 /* Held for reading by every operation, for writing while a context ends that others use: programs must not do that at once. */
 extern pthread_rwlock_t shared_contexts;
 
+/* quiet.c */
+void look_for_the_last_time(void);
+
 /* draw.c */
 uint64_t draw(struct actor *a);
 int below(struct actor *a, int limit);

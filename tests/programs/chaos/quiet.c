@@ -87,3 +87,20 @@ void end_contexts(struct actor *a) {
     while (!cuCtxPopCurrent_v2(&popped)) { }
     end_line(a);
 }
+
+/* What pools keep although nothing is allocated from them: the last look at each device, with a context of its own. Calls that
+ * were made to fail are made again. */
+void look_for_the_last_time(void) {
+    for (int device = 0; device < DEVICES; device++) {
+        CUcontext context;
+        CUmemoryPool pool;
+        INSIST(cuDevicePrimaryCtxRetain(&context, device));
+        INSIST(cuCtxSetCurrent(context));
+        INSIST(cuCtxSynchronize());
+        if (!cuDeviceGetDefaultMemPool(&pool, device)) INSIST(cuMemPoolTrimTo(pool, 0));
+        INSIST(cuDeviceGraphMemTrim(device));
+        settle_context(context);
+        INSIST(cuCtxSetCurrent(NULL));
+        INSIST(cuDevicePrimaryCtxRelease_v2(device));
+    }
+}
