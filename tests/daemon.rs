@@ -298,7 +298,8 @@ fn the_dead_are_buried_while_there_is_no_daemon() {
     second.until("freed");
     let daemon = machine.daemon("");
     assert_eq!(used_by(&machine, &daemon, "t"), 0);
-    assert_eq!(ps(&machine, &daemon).len(), 1);
+    let rows = ps(&machine, &daemon);
+    assert_eq!((rows.len(), rows[0]["tenant"].as_str()), (1, Some("t")), "the other is still a member: {rows:?}");
     second.finish();
 }
 

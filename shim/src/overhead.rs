@@ -136,9 +136,9 @@ enum Cause {
     Freed,
 }
 
-/// Books what is held now, fit or not: it is held already. False when nobody says.
-pub(crate) fn settle(account: Account) -> bool {
-    settle_with(account, Patience::Long, Cause::Unknown).is_ok()
+/// Books what is held now, fit or not: it is held already. Where nobody says, or others don't stop, nothing changes.
+pub(crate) fn settle(account: Account) {
+    let _later_if_not_now = settle_with(account, Patience::Long, Cause::Unknown);
 }
 
 fn settle_with(account: Account, patience: Patience, cause: Cause) -> Result<(), Unmeasured> {

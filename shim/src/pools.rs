@@ -230,23 +230,20 @@ fn resample(pool: Source, entry: &mut Pool) {
     }
 }
 
-/// Gives back what the pools on `device` hold and nobody uses; true when something was. Never waits for a stream.
-pub(crate) fn trim_all(device: usize) -> bool {
+/// Gives back what the pools on `device` hold and nobody uses. Never waits for a stream.
+pub(crate) fn trim_all(device: usize) {
     let charged = |pool: &Pool| pool.device == Some(device) && pool.charged != Units::ZERO;
-    let held: Vec<(Source, Units)> = {
+    let held: Vec<Source> = {
         let known = pools().known.lock();
-        known.iter().filter(|(_, entry)| charged(entry)).map(|(pool, entry)| (*pool, entry.charged)).collect()
+        known.iter().filter(|(_, entry)| charged(entry)).map(|(pool, _)| *pool).collect()
     };
-    let mut found = false;
-    for (pool, before) in held {
+    for pool in held {
         if pool.trim().is_ok()
             && let Some(entry) = pools().known.lock().get_mut(&pool)
         {
             resample(pool, entry);
-            found |= entry.charged < before;
         }
     }
-    found
 }
 
 /// The pool is destroyed. What is still allocated from it lives until it is freed.

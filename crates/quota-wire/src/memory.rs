@@ -114,13 +114,6 @@ pub fn anonymous_file(name: &CStr, bytes: u64) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// After this, no new writable mapping of the file can be made; those that exist stay writable.
-pub fn seal_against_others(file: &OwnedFd) -> io::Result<()> {
-    /// `F_SEAL_FUTURE_WRITE`, since Linux 5.1.
-    const FUTURE_WRITE: libc::c_int = 0x0010;
-    seal(file, FUTURE_WRITE)
-}
-
 fn seal(file: &OwnedFd, seals: libc::c_int) -> io::Result<()> {
     // SAFETY: plain system call on our own descriptor.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
