@@ -5,7 +5,8 @@ use crate::peer::LEDGER_NAME;
 use crate::registry::{MemberName, Registry, SharedDevice, TenantId, Usage};
 use crate::survival::PAGE_NAME;
 use quota_core::Bytes;
-use quota_core::ledger::{Correction, DeviceId, Ledger, SlotId, Units};
+use quota_core::ledger::{Correction, DeviceId, SlotId, Units};
+use quota_wire::TenantMemory;
 use quota_wire::lock::{self, LedgerLock};
 use quota_wire::memory::{Access, Mapping, anonymous_file};
 use quota_wire::page::QuotaPage;
@@ -19,7 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// The pages of one tenant.
 #[derive(Debug)]
 pub struct TenantPages {
-    ledger: Mapping<Ledger>,
+    ledger: Mapping<TenantMemory>,
     ledger_file: OwnedFd,
     page: Mapping<QuotaPage>,
     page_file: OwnedFd,
@@ -42,8 +43,8 @@ pub struct Pages {
 impl TenantPages {
     fn new(devices: &[SharedDevice]) -> io::Result<Self> {
         let name = CString::new(LEDGER_NAME).expect("there is no zero in it");
-        let ledger_file = anonymous_file(&name, size_of::<Ledger>() as u64)?;
-        let ledger = Mapping::<Ledger>::new(ledger_file.as_fd(), Access::ReadWrite)?;
+        let ledger_file = anonymous_file(&name, size_of::<TenantMemory>() as u64)?;
+        let ledger = Mapping::<TenantMemory>::new(ledger_file.as_fd(), Access::ReadWrite)?;
         let mut places = Vec::new();
         {
             // Nobody else has the file yet, so the lock is never waited for.
@@ -76,7 +77,7 @@ impl TenantPages {
             }
         }
         let mapping = Mapping::<QuotaPage>::new(page.as_fd(), Access::ReadWrite)?;
-        let ledger = Mapping::<Ledger>::new(ledger_file.as_fd(), Access::ReadWrite)?;
+        let ledger = Mapping::<TenantMemory>::new(ledger_file.as_fd(), Access::ReadWrite)?;
         if !mapping.is_valid() {
             return Err(invalid("its quota page is of another version"));
         }

@@ -7,7 +7,8 @@ mod node;
 
 use node::{GIB, Node, PATIENCE, admit, ask, eventually, next, signal, text};
 use quota_core::Bytes;
-use quota_core::ledger::{DeviceId, Ledger, SlotId};
+use quota_core::ledger::{DeviceId, SlotId};
+use quota_wire::TenantMemory;
 use quota_wire::memory::{Access, Mapping};
 use quota_wire::message::{Change, ProcessRow, QueueLimit, Reply, Request};
 use quota_wire::page::QuotaPage;
@@ -44,7 +45,7 @@ fn a_change_is_on_the_page_when_it_is_answered() {
 fn a_ledger_is_shown_as_it_is_and_no_further_than_the_device_goes() {
     let node = Node::start("l4-24gb", &[]);
     let (_connection, welcome, descriptors) = node.hello(Some("t"), None);
-    let ledger = Mapping::<Ledger>::new(descriptors[1].as_fd(), Access::ReadWrite).expect("a ledger");
+    let ledger = Mapping::<TenantMemory>::new(descriptors[1].as_fd(), Access::ReadWrite).expect("a ledger");
     let slot = SlotId::new(welcome.slot).expect("in range");
     let place = DeviceId::new(welcome.devices[0].expect("known")).expect("in range");
     assert_eq!(ledger.pid(slot), std::process::id());
@@ -62,7 +63,7 @@ fn a_ledger_is_shown_as_it_is_and_no_further_than_the_device_goes() {
 fn a_closed_socket_is_not_death_while_the_ledger_is_mapped() {
     let node = Node::start("l4-24gb", &[]);
     let (connection, _, descriptors) = node.hello(Some("stays"), Some(GIB));
-    let ledger = Mapping::<Ledger>::new(descriptors[1].as_fd(), Access::ReadWrite).expect("a ledger");
+    let ledger = Mapping::<TenantMemory>::new(descriptors[1].as_fd(), Access::ReadWrite).expect("a ledger");
     drop((connection, descriptors));
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(node.devices()[0].memory_granted_bytes, GIB, "this process lives");

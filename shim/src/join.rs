@@ -11,9 +11,10 @@ use crate::process::process;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use driver_api::{CUdevice, CUresult};
 use parking_lot::Mutex;
-use quota_core::ledger::{DEVICES_MAX, DeviceId, Ledger, SlotId};
+use quota_core::ledger::{DEVICES_MAX, DeviceId, SlotId};
 use quota_core::settings::{DEFAULT_SOCKET, LogLevel};
 use quota_core::{Bytes, Mode, Settings};
+use quota_wire::TenantMemory;
 use quota_wire::lock::LedgerLock;
 use quota_wire::memory::{Access, Mapping};
 use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply, Request, Welcome};
@@ -70,7 +71,7 @@ struct Attempts {
 
 /// What a member has.
 pub(crate) struct Member {
-    pub(crate) ledger: Mapping<Ledger>,
+    pub(crate) ledger: Mapping<TenantMemory>,
     pub(crate) file: OwnedFd,
     pub(crate) slot: SlotId,
     pub(crate) tenant: String,
@@ -280,7 +281,7 @@ fn with_daemon(welcomed: Welcomed, seen: &[Seen], path: &str) -> Result<Member, 
     let (page_file, file) = (ledger_file::high_descriptor(page), ledger_file::high_descriptor(file));
     let (page_file, file) = (page_file.map_err(failed)?, file.map_err(failed)?);
     let page = Mapping::<QuotaPage>::new(page_file.as_fd(), Access::ReadOnly).map_err(failed)?;
-    let ledger = Mapping::<Ledger>::new(file.as_fd(), Access::ReadWrite).map_err(failed)?;
+    let ledger = Mapping::<TenantMemory>::new(file.as_fd(), Access::ReadWrite).map_err(failed)?;
     let slot =
         SlotId::new(welcome.slot).filter(|_| page.is_valid()).ok_or("the daemon's pages are of another version")?;
     {

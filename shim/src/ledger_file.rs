@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use quota_core::Settings;
-use quota_core::ledger::{Ledger, SLOTS_MAX, SlotId};
+use quota_core::ledger::{SLOTS_MAX, SlotId};
+use quota_wire::TenantMemory;
 use quota_wire::lock::{self, LedgerLock};
 use quota_wire::memory::{self, Access, Mapping};
 use std::io;
@@ -18,7 +19,7 @@ const DESCRIPTOR_MIN: libc::c_int = 512;
 /// A ledger of which this process has a slot.
 pub(crate) struct Joined {
     pub(crate) file: OwnedFd,
-    pub(crate) ledger: Mapping<Ledger>,
+    pub(crate) ledger: Mapping<TenantMemory>,
     pub(crate) slot: SlotId,
 }
 
@@ -84,10 +85,10 @@ fn take_slot(file: OwnedFd) -> io::Result<Joined> {
     let guard = LedgerLock::take(file.as_fd())?;
     match memory::file_bytes(file.as_fd())? {
         0 => set_length(file.as_fd())?,
-        bytes if bytes == size_of::<Ledger>() as u64 => {}
+        bytes if bytes == size_of::<TenantMemory>() as u64 => {}
         _ => return Err(invalid(&"it is not a gpuquota ledger; remove it")),
     }
-    let ledger = Mapping::<Ledger>::new(file.as_fd(), Access::ReadWrite)?;
+    let ledger = Mapping::<TenantMemory>::new(file.as_fd(), Access::ReadWrite)?;
     ledger.initialise(guard.token()).map_err(|error| invalid(&error))?;
     lock::sweep(file.as_fd(), &ledger, None, &guard)?;
     for slot in (0..SLOTS_MAX as u32).filter_map(SlotId::new) {
@@ -102,7 +103,7 @@ fn take_slot(file: OwnedFd) -> io::Result<Joined> {
 
 fn set_length(file: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: plain system call.
-    match unsafe { libc::ftruncate(file.as_raw_fd(), size_of::<Ledger>() as libc::off_t) } {
+    match unsafe { libc::ftruncate(file.as_raw_fd(), size_of::<TenantMemory>() as libc::off_t) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,6 +1,6 @@
 //! What processes are charged, as the ledger has it, against what they hold, as the simulated machine has it.
 
-use quota_core::ledger::Ledger;
+use quota_wire::TenantMemory;
 use quota_wire::lock::LedgerLock;
 use quota_wire::memory::{Access, Mapping};
 use std::os::fd::AsFd;
@@ -44,7 +44,7 @@ impl Books {
         let uuid = self.machine.devices()[device].uuid;
         let stock = |path: &PathBuf| {
             let file = std::fs::File::options().read(true).write(true).open(path).ok()?;
-            let ledger = Mapping::<Ledger>::new(file.as_fd(), Access::ReadOnly).ok()?;
+            let ledger = Mapping::<TenantMemory>::new(file.as_fd(), Access::ReadOnly).ok()?;
             let (place, _) = ledger.devices().find(|(_, known)| *known == uuid)?;
             let guard = LedgerLock::take(file.as_fd()).ok()?;
             Some(ledger.stock(place, guard.token()).0)
@@ -76,14 +76,14 @@ impl Books {
     fn sum(
         &self,
         device: usize,
-        count: impl Fn(&Ledger, quota_core::ledger::SlotId, quota_core::ledger::DeviceId) -> u64,
+        count: impl Fn(&TenantMemory, quota_core::ledger::SlotId, quota_core::ledger::DeviceId) -> u64,
     ) -> u64 {
         let uuid = self.machine.devices()[device].uuid;
         let mut sum = 0;
         for path in &self.ledgers {
             // Opened anew each time: a daemon may have replaced it, and who locks it is not disturbed by reading.
             let Ok(file) = std::fs::File::open(path) else { continue };
-            let Ok(ledger) = Mapping::<Ledger>::new(file.as_fd(), Access::ReadOnly) else { continue };
+            let Ok(ledger) = Mapping::<TenantMemory>::new(file.as_fd(), Access::ReadOnly) else { continue };
             let Some((place, _)) = ledger.devices().find(|(_, known)| *known == uuid) else { continue };
             sum += ledger.slots().map(|slot| count(&ledger, slot, place)).sum::<u64>();
         }

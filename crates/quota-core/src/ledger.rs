@@ -38,7 +38,7 @@ pub const UNIT: u64 = 512;
 /// Marks an initialised ledger ("gpuqldgr").
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuqldgr");
 /// Layout version; raised whenever the meaning of any byte changes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The shared memory itself. All zero bytes is a valid, empty ledger that lacks only its header.
 #[repr(C)]

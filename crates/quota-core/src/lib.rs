@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod basis;
+pub mod compute;
 pub mod ledger;
 pub mod settings;
 pub mod units;

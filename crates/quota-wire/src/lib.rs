@@ -1,6 +1,6 @@
 //! What crosses between shim and daemon: messages, shared pages, and the locks on them.
 //!
-//! Owned by neither side. Both map the same [`quota_core::ledger::Ledger`] (written by the tenant's
+//! Owned by neither side. Both map the same [`TenantMemory`], ledger and usage page (written by the tenant's
 //! processes; to the daemon every value in it is a claim) and the same [`QuotaPage`] (written by the daemon,
 //! mapped read-only by the processes). Packets are only for saying hello and for people's commands.
 #![deny(unsafe_code)]
@@ -10,6 +10,8 @@ pub mod memory;
 pub mod message;
 pub mod page;
 pub mod socket;
+pub mod usage;
 
 pub use memory::Mapping;
 pub use page::QuotaPage;
+pub use usage::TenantMemory;

@@ -8,7 +8,8 @@
 //! Byte 0 is the ledger's lock, byte `1 + slot` shows that the slot's owner lives.
 #![allow(unsafe_code)]
 
-use quota_core::ledger::{Ledger, SlotId};
+use crate::usage::TenantMemory;
+use quota_core::ledger::SlotId;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -90,7 +91,12 @@ pub fn owner(file: BorrowedFd<'_>, slot: SlotId) -> io::Result<Option<u32>> {
 }
 
 /// Gives back what dead processes held; `own` is the caller's slot. True when somebody was dead.
-pub fn sweep(file: BorrowedFd<'_>, ledger: &Ledger, own: Option<SlotId>, _lock: &LedgerLock<'_>) -> io::Result<bool> {
+pub fn sweep(
+    file: BorrowedFd<'_>,
+    ledger: &TenantMemory,
+    own: Option<SlotId>,
+    _lock: &LedgerLock<'_>,
+) -> io::Result<bool> {
     let mut found = false;
     for slot in ledger.slots().filter(|slot| Some(*slot) != own && ledger.pid(*slot) != 0) {
         if !is_alive(file, slot)? {

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::page::QuotaPage;
+use crate::usage::TenantMemory;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use quota_core::ledger::Ledger;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub unsafe trait Shared: Sync {}
 
 // SAFETY: `repr(C)`, atomics and reserved words only.
-unsafe impl Shared for Ledger {}
+unsafe impl Shared for TenantMemory {}
 // SAFETY: `repr(C)`, atomics and reserved words only.
 unsafe impl Shared for QuotaPage {}
 

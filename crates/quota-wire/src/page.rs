@@ -7,7 +7,33 @@ use quota_core::{Bytes, Percent, Priority};
 /// Marks an initialised page ("gpuqpage").
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuqpage");
 /// Layout version; raised whenever the meaning of any byte changes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// What a process finds at the gate of a device before it launches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Gate {
+    /// Nothing is decided yet: say that there is work, and wait. What a fresh page says.
+    Ask = 0,
+    /// Nobody else uses the device and no cap holds: launch, and count nothing.
+    Free = 1,
+    /// The tenant has the token: launch no further ahead than is allowed, and say what was used.
+    Open = 2,
+    /// Another has the token, or the tenant is paused: wait.
+    Closed = 3,
+}
+
+impl Gate {
+    /// The gate that a word of the page stands for; a word of another version keeps the process waiting.
+    pub fn from_word(word: u32) -> Self {
+        match word {
+            0 => Self::Ask,
+            1 => Self::Free,
+            2 => Self::Open,
+            _ => Self::Closed,
+        }
+    }
+}
+
 /// A memory cap that is none.
 const NO_CAP: u64 = u64::MAX;
 
@@ -20,7 +46,12 @@ pub struct QuotaPage {
     _reserved: AtomicU32,
     /// Grows with every change of anything below.
     epoch: AtomicU64,
-    _reserved_line: [AtomicU64; 5],
+    /// Grows with every change of any gate, so that a process that was free on all its devices sees with one load
+    /// that it still is.
+    gates_epoch: AtomicU64,
+    /// When the daemon last looked after the gates, in nanoseconds of its monotonic clock. Moves while anybody waits.
+    heartbeat_ns: AtomicU64,
+    _reserved_line: [AtomicU64; 3],
     devices: [DeviceQuota; DEVICES_MAX],
 }
 
@@ -36,9 +67,11 @@ struct DeviceQuota {
     weight: AtomicU32,
     /// 0 batch, 1 normal, 2 high.
     priority: AtomicU32,
-    /// The futex of the launch gate: 0 is open.
+    /// The launch gate, a [`Gate`]; a futex.
     gate: AtomicU32,
-    _reserved: [AtomicU32; 7],
+    /// Microseconds of predicted work that may be under way at a time while the gate is open.
+    ahead_us: AtomicU32,
+    _reserved: [AtomicU32; 6],
 }
 
 /// A quota on one device, as a value.
@@ -111,6 +144,51 @@ impl QuotaPage {
         entry.priority.store(quota.priority as u32, Ordering::Relaxed);
         // Pairs with the Acquire of `epoch`: who sees the new number sees what it stands for.
         self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// The gate of `device`. Pairs with the Release of `set_gate`.
+    pub fn gate(&self, device: DeviceId) -> Gate {
+        Gate::from_word(self.gate_word(device).load(Ordering::Acquire))
+    }
+
+    /// The word to wait on while the gate is [`Gate::Closed`] or [`Gate::Ask`]: a futex shared between processes.
+    pub fn gate_word(&self, device: DeviceId) -> &AtomicU32 {
+        &self.device(device).gate
+    }
+
+    /// The daemon's side: sets the gate. True when it was another before; whoever waits is then to be woken.
+    pub fn set_gate(&self, device: DeviceId, gate: Gate) -> bool {
+        let before = self.device(device).gate.swap(gate as u32, Ordering::Release);
+        // A process that is free of all gates watches this word only.
+        if before != gate as u32 {
+            self.gates_epoch.fetch_add(1, Ordering::Release);
+        }
+        before != gate as u32
+    }
+
+    /// The word that grows with every change of any gate.
+    pub fn gates_epoch(&self) -> &AtomicU64 {
+        &self.gates_epoch
+    }
+
+    /// How far ahead of the device a process may launch, in microseconds of predicted work.
+    pub fn ahead_us(&self, device: DeviceId) -> u32 {
+        self.device(device).ahead_us.load(Ordering::Relaxed)
+    }
+
+    /// The daemon's side of the above.
+    pub fn set_ahead_us(&self, device: DeviceId, ahead_us: u32) {
+        self.device(device).ahead_us.store(ahead_us, Ordering::Relaxed);
+    }
+
+    /// When the daemon last looked after the gates, in nanoseconds of its monotonic clock.
+    pub fn heartbeat_ns(&self) -> u64 {
+        self.heartbeat_ns.load(Ordering::Acquire)
+    }
+
+    /// The daemon's side of the above.
+    pub fn beat(&self, now_ns: u64) {
+        self.heartbeat_ns.store(now_ns, Ordering::Release);
     }
 
     fn device(&self, device: DeviceId) -> &DeviceQuota {
