@@ -48,6 +48,19 @@ const PROGRAMS: &[Program] = &[
             "-lpthread",
         ],
     },
+    Program {
+        name: "busy",
+        source: "tests/programs/busy/busy.c",
+        arguments: &[
+            "tests/programs/busy/launch.c",
+            "tests/programs/busy/ranks.c",
+            "tests/programs/busy/requests.c",
+            "tests/programs/busy/saturate.c",
+            "-lcuda",
+            "-lpthread",
+            "-lm",
+        ],
+    },
     Program { name: "fork", source: "tests/programs/fork.c", arguments: &["-ldl"] },
     Program { name: "bench", source: "tests/programs/bench.c", arguments: &["-O2", "-ldl"] },
     Program { name: "example", source: "examples/quota.c", arguments: &["-lcuda"] },
@@ -55,6 +68,7 @@ const PROGRAMS: &[Program] = &[
 
 const LIBRARIES: &[Program] = &[
     Program { name: "tracer-dlsym.so", source: "tests/programs/tracer.c", arguments: &["-DWRAP_DLSYM", "-ldl"] },
+    Program { name: "launched.so", source: "tests/programs/launched.c", arguments: &[] },
     Program { name: "tracer.so", source: "tests/programs/tracer.c", arguments: &["-ldl"] },
     Program { name: "next-a.so", source: "tests/programs/next.c", arguments: &["-DNAME=\"a\"", "-ldl"] },
     Program { name: "next-b.so", source: "tests/programs/next.c", arguments: &["-DNAME=\"b\"", "-ldl"] },

@@ -104,6 +104,11 @@ fn reason(symbol: &Symbol) -> Option<&'static str> {
     PASSED.iter().find(fits).map(|passed| passed.reason)
 }
 
+/// True for what is hooked for no other reason than to be paced: while nothing is to be counted, it goes straight to the driver.
+fn is_only_paced(symbol: &Symbol) -> bool {
+    symbol.class == Class::Launch && symbol.charge.is_none()
+}
+
 fn hooked(id: usize, symbol: &Symbol, module: &str, out: &mut String) {
     let name = symbol.name;
     let parameters =
@@ -121,9 +126,15 @@ fn hooked(id: usize, symbol: &Symbol, module: &str, out: &mut String) {
         Library::Cuda => "guarded",
         Library::Nvml => "guarded_nvml",
     };
+    let export = if is_only_paced(symbol) {
+        fast_entry(id, symbol, out);
+        format!("/// The same when launches are counted.\n#[cold]\nunsafe extern \"C\" fn {name}_counted")
+    } else {
+        format!("/// See the hook.\n#[unsafe(no_mangle)]\nunsafe extern \"C\" fn {name}")
+    };
     writeln!(
         out,
-        "/// See the hook.\n#[unsafe(no_mangle)]\nunsafe extern \"C\" fn {name}({parameters}) -> CUresult {{
+        "{export}({parameters}) -> CUresult {{
     let real = || {{
         // SAFETY: the driver's function of this name has this signature.
         let function = unsafe {{ core::mem::transmute::<*const c_void, unsafe extern \"C\" fn({types}) -> CUresult>(real::address({id})) }};
@@ -136,6 +147,27 @@ fn hooked(id: usize, symbol: &Symbol, module: &str, out: &mut String) {
     }})
 }}",
         abi = symbol.abi,
+    )
+    .expect("writing to a string");
+}
+
+/// The entry of what is only paced: to the driver, or to what counts. One call with the caller's own arguments, wherever it goes,
+/// becomes a jump that leaves them where they are.
+fn fast_entry(id: usize, symbol: &Symbol, out: &mut String) {
+    let name = symbol.name;
+    let parameters = codegen::parameter_list(symbol).expect("a hook has them");
+    let arguments = codegen::argument_list(symbol, "{}").expect("as above");
+    let types = codegen::type_list(symbol).expect("as above");
+    writeln!(
+        out,
+        "/// See the hook.\n#[unsafe(no_mangle)]\nunsafe extern \"C\" fn {name}({parameters}) -> CUresult {{
+    let mut address = real::loaded_address({id});
+    if !crate::pace::is_free() || address.is_null() {{ address = {name}_counted as *const c_void; }}
+    // SAFETY: the driver's function of this name has this signature, and so has ours.
+    let function = unsafe {{ core::mem::transmute::<*const c_void, unsafe extern \"C\" fn({types}) -> CUresult>(address) }};
+    // SAFETY: the caller's own arguments, unchanged.
+    unsafe {{ function({arguments}) }}
+}}"
     )
     .expect("writing to a string");
 }

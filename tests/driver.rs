@@ -3,6 +3,8 @@
 
 #[path = "driver/checkpoints.rs"]
 mod checkpoints;
+#[path = "driver/device_time.rs"]
+mod device_time;
 #[path = "driver/faults.rs"]
 mod faults;
 #[path = "driver/machines.rs"]
@@ -15,7 +17,7 @@ mod symbols;
 use harness::{Done, Job, Machine, asked, program};
 
 /// Programs that check nothing themselves.
-const TOLD_WHAT_TO_DO: [&str; 4] = ["devices", "freeze", "spin", "zeros"];
+const TOLD_WHAT_TO_DO: [&str; 5] = ["devices", "freeze", "lacks", "spin", "zeros"];
 
 fn run(job: Job, name: &str) -> Done {
     let done = job.run();
@@ -102,5 +104,6 @@ families!(
     sparse,
     streams,
     tables,
+    timing,
     vmm,
 );

@@ -31,6 +31,9 @@ pub struct Inventory {
     pub devices: Vec<Device>,
 }
 
+/// Percent of a device's time that processes used lately, by pid; none where the driver says nothing, or wasn't asked.
+pub type Utilisation = Option<Vec<(u32, u32)>>;
+
 /// What the driver says of one device at one moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceSample {
@@ -38,6 +41,8 @@ pub struct DeviceSample {
     pub used: Option<Bytes>,
     /// Processes that have a context or memory, with what they hold when the driver knows it.
     pub processes: Vec<(u32, Option<Bytes>)>,
+    /// What processes used lately.
+    pub utilisation: Utilisation,
     /// What went wrong, when something did.
     pub error: Option<String>,
 }

@@ -6,10 +6,12 @@
 
 mod raw;
 
+use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
 use raw::{RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Where the document lies when no other is named.
 pub const DEFAULT_PATH: &str = "/etc/gpuquota/gpuquota.yaml";
@@ -27,6 +29,8 @@ pub struct Document {
     pub socket: Option<PathBuf>,
     /// How devices are shared; the last rule that selects a device holds.
     pub devices: Vec<DeviceRule>,
+    /// How device time is shared out.
+    pub scheduling: Rules,
     /// Standing grants.
     pub tenants: Vec<TenantRule>,
     /// Settings that are understood but change nothing in this version.
@@ -137,7 +141,7 @@ impl Document {
         for (index, device) in raw.devices.iter().flatten().enumerate() {
             document.devices.push(device_rule(&format!("devices[{index}]"), device)?);
         }
-        check_scheduling(&raw)?;
+        document.scheduling = scheduling(&raw)?;
         for (index, tenant) in raw.tenants.iter().flatten().enumerate() {
             let rule = tenant_rule(&format!("tenants[{index}]"), tenant)?;
             if document.tenants.iter().any(|other| other.name == rule.name) {
@@ -307,20 +311,39 @@ fn match_rule(raw: &RawMatch) -> MatchRule {
     MatchRule { uid: raw.uid, cgroup: raw.cgroup.clone() }
 }
 
-fn check_scheduling(raw: &RawDocument) -> Result<(), DocumentError> {
-    let Some(scheduling) = &raw.scheduling else { return Ok(()) };
-    if let Some(policy) = &scheduling.policy
-        && !["fifo", "priority", "fair", "priority-fair"].contains(&policy.as_str())
-    {
-        return Err(value("scheduling.policy", policy, "it is unknown", "fifo, priority, fair or priority-fair"));
+fn scheduling(raw: &RawDocument) -> Result<Rules, DocumentError> {
+    let mut rules = Rules::default();
+    let Some(scheduling) = &raw.scheduling else { return Ok(rules) };
+    let policy = read("scheduling.policy", scheduling.policy.as_ref(), POLICY_FORM, parse_policy)?;
+    let quantum = read("scheduling.quantum", scheduling.quantum.as_ref(), QUANTUM_FORM, parse_quantum)?;
+    rules.policy = policy.unwrap_or(rules.policy);
+    rules.quantum = quantum.unwrap_or(rules.quantum);
+    rules.preemption = scheduling.preemption.unwrap_or(rules.preemption);
+    Ok(rules)
+}
+
+/// What a policy looks like.
+const POLICY_FORM: &str = "fifo, priority, fair or priority-fair";
+/// What a quantum looks like.
+const QUANTUM_FORM: &str = "auto, or 1ms to 1s";
+
+fn parse_policy(text: &str) -> Result<Policy, &'static str> {
+    match text {
+        "fifo" => Ok(Policy::Fifo),
+        "priority" => Ok(Policy::Priority),
+        "fair" => Ok(Policy::Fair),
+        "priority-fair" => Ok(Policy::PriorityFair),
+        _ => Err("it is unknown"),
     }
-    if let Some(Scalar(quantum)) = scheduling.quantum.as_ref().filter(|quantum| quantum.0 != "auto") {
-        let legal = humantime::parse_duration(quantum).is_ok_and(|it| (1..=1000).contains(&it.as_millis()));
-        if !legal {
-            return Err(value("scheduling.quantum", quantum, "it is out of range", "auto, or 1ms to 1s"));
-        }
+}
+
+fn parse_quantum(text: &str) -> Result<Quantum, &'static str> {
+    if text == "auto" {
+        return Ok(Quantum::Adaptive);
     }
-    Ok(())
+    let duration = humantime::parse_duration(text).map_err(|_| "it is no duration")?;
+    let legal = Duration::from_millis(1)..=Duration::from_secs(1);
+    if legal.contains(&duration) { Ok(Quantum::Fixed(duration.as_nanos() as u64)) } else { Err("it is out of range") }
 }
 
 #[cfg(test)]

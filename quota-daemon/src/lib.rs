@@ -3,9 +3,10 @@
 //! [`registry`] decides, without a clock and without I/O: who is a tenant, what fits, who waits. [`server`]
 //! is the thin shell around it: sockets, death notices, pages. [`devices`] asks NVML, [`reconcile`] compares its
 //! word with the books, [`document`] reads
-//! the node's configuration, [`places`] knows where sockets lie.
+//! the node's configuration, [`arbiter`] says on a thread of its own who may launch, [`shares`] tells what each got, [`places`] knows where sockets lie.
 #![deny(unsafe_code)]
 
+pub mod arbiter;
 pub mod devices;
 pub mod document;
 pub mod log;
@@ -15,6 +16,7 @@ pub mod places;
 pub mod reconcile;
 pub mod registry;
 pub mod server;
+pub mod shares;
 pub mod signals;
 pub mod survival;
 pub mod usage;

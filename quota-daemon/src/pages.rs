@@ -1,37 +1,46 @@
 //! A tenant's shared memory: its ledger, and the page on which its quota is published.
 
+use crate::arbiter::Common;
 use crate::devices::DeviceSample;
 use crate::peer::LEDGER_NAME;
 use crate::registry::{MemberName, Registry, SharedDevice, TenantId, Usage};
+use crate::shares::ComputeClaim;
 use crate::survival::PAGE_NAME;
 use quota_core::Bytes;
 use quota_core::ledger::{Correction, DeviceId, SlotId, Units};
 use quota_wire::TenantMemory;
 use quota_wire::lock::{self, LedgerLock};
 use quota_wire::memory::{Access, Mapping, anonymous_file};
-use quota_wire::page::QuotaPage;
+use quota_wire::page::{Gate, QuotaPage};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::SealFlags;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-/// The pages of one tenant.
+/// The pages of one tenant, and the descriptors through which others get them.
 #[derive(Debug)]
 pub struct TenantPages {
-    ledger: Mapping<TenantMemory>,
+    common: Arc<Common>,
     ledger_file: OwnedFd,
-    page: Mapping<QuotaPage>,
     page_file: OwnedFd,
-    /// The ledger's place of each device. Remembered, since the tenant's processes can write the ledger.
-    places: Vec<DeviceId>,
 }
 
 /// The same file for reading, by whom it doesn't belong to.
 fn read_only(file: &OwnedFd) -> io::Result<OwnedFd> {
     rustix::fs::fchmod(file, rustix::fs::Mode::RUSR)?;
     Ok(std::fs::File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.into())
+}
+
+/// What the threads share. The eventfd is a fresh one also for pages that are taken back: the old one went with the
+/// daemon that made it, and who rejoins is sent this.
+fn common(page: Mapping<QuotaPage>, memory: Mapping<TenantMemory>, places: Vec<DeviceId>) -> io::Result<Arc<Common>> {
+    let poke = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    Ok(Arc::new(Common { page, memory, places, poke }))
 }
 
 /// The pages of all tenants that have had a member.
@@ -60,7 +69,7 @@ impl TenantPages {
         page.initialise();
         // Not sealed against writing: a daemon that comes after this one has to write it, too.
         let page_file = read_only(&page_file)?;
-        Ok(Self { ledger, ledger_file, page, page_file, places })
+        Ok(Self { common: common(page, ledger, places)?, ledger_file, page_file })
     }
 
     /// The pages that an earlier daemon made, through the descriptors of one of the tenant's processes.
@@ -89,7 +98,7 @@ impl TenantPages {
                 places.push(ledger.device(device.uuid, guard.token()).map_err(io::Error::other)?);
             }
         }
-        Ok(Self { ledger, ledger_file, page: mapping, page_file: read_only(page)?, places })
+        Ok(Self { common: common(mapping, ledger, places)?, ledger_file, page_file: read_only(page)? })
     }
 
     /// The process that lives in a slot, by the kernel's word.
@@ -99,37 +108,44 @@ impl TenantPages {
 
     /// Gives back what processes have left that died while no daemon watched.
     pub fn bury(&self) {
-        for slot in self.ledger.slots().filter(|slot| self.ledger.pid(*slot) != 0) {
+        for slot in self.common.memory.slots().filter(|slot| self.common.memory.pid(*slot) != 0) {
             if lock::is_alive(self.ledger_file.as_fd(), slot).is_ok_and(|alive| !alive) {
-                self.ledger.vacate(slot);
+                self.common.memory.vacate(slot);
             }
         }
     }
 
-    /// What a member is sent: the quota page and the ledger.
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.page_file.as_fd(), self.ledger_file.as_fd()]
+    /// What a member is sent: the quota page, the ledger, and the eventfd with which it pokes the arbiter.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [self.page_file.as_fd(), self.ledger_file.as_fd(), self.common.poke.as_fd()]
+    }
+
+    /// What the arbiter gets of it.
+    pub fn common(&self) -> &Arc<Common> {
+        &self.common
     }
 
     /// Makes `slot` the place of process `pid`.
     pub fn occupy(&self, slot: u32, pid: u32) {
         if let Some(slot) = SlotId::new(slot) {
-            self.ledger.occupy(slot, pid);
+            self.common.memory.occupy(slot, pid);
         }
     }
 
     /// The place of a device, as members know it.
     pub fn place(&self, device: usize) -> Option<u32> {
-        self.places.get(device).map(|place| place.index())
+        self.common.places.get(device).map(|place| place.index())
     }
 
     fn publish(&self, tenant: TenantId, registry: &Registry) {
-        for (device, place) in self.places.iter().enumerate() {
-            if let Some(quota) = registry.effective(tenant, device).filter(|quota| *quota != self.page.quota(*place)) {
-                self.page.publish(*place, &quota);
+        for (device, place) in self.common.places.iter().enumerate() {
+            if let Some(quota) =
+                registry.effective(tenant, device).filter(|quota| *quota != self.common.page.quota(*place))
+            {
+                self.common.page.publish(*place, &quota);
                 // What was handed out under the old cap and isn't used must not outlive it.
-                for slot in self.ledger.slots() {
-                    self.ledger.drop_slack(slot, *place);
+                for slot in self.common.memory.slots() {
+                    self.common.memory.drop_slack(slot, *place);
                 }
             }
         }
@@ -158,6 +174,11 @@ impl Pages {
         self.tenants.insert(tenant, pages);
     }
 
+    /// The tenant's pages, when it has any.
+    pub fn get(&self, tenant: TenantId) -> Option<&TenantPages> {
+        self.tenants.get(&tenant)
+    }
+
     /// Publishes what holds for the tenant now.
     pub fn publish(&self, tenant: TenantId, registry: &Registry) {
         if let Some(pages) = self.tenants.get(&tenant) {
@@ -168,7 +189,7 @@ impl Pages {
     /// Gives back what the process of a slot had.
     pub fn vacate(&self, tenant: TenantId, slot: u32) {
         if let (Some(pages), Some(slot)) = (self.tenants.get(&tenant), SlotId::new(slot)) {
-            pages.ledger.vacate(slot);
+            pages.common.memory.vacate(slot);
         }
     }
 
@@ -183,10 +204,11 @@ impl Pages {
     /// What the driver says a member holds, by the device's place in ledger and page.
     pub fn held_by_place(&self, member: &MemberName, registry: &Registry, sample: &[DeviceSample]) -> Vec<Option<u64>> {
         let Some(pages) = self.tenants.get(&member.tenant) else { return Vec::new() };
-        let length = pages.places.iter().map(|place| place.index() as usize + 1).max().unwrap_or(0);
+        let all: Vec<MemberName> = registry.members().filter(|other| other.pid == member.pid).collect();
+        let length = pages.common.places.iter().map(|place| place.index() as usize + 1).max().unwrap_or(0);
         let mut held = vec![None; length];
-        for (device, place) in pages.places.iter().enumerate() {
-            held[place.index() as usize] = registry.held_on(member, device, self, sample).map(|bytes| bytes.0);
+        for (device, place) in pages.common.places.iter().enumerate() {
+            held[place.index() as usize] = registry.held_on(member, &all, device, self, sample).map(|bytes| bytes.0);
         }
         held
     }
@@ -200,7 +222,7 @@ impl Pages {
 impl Pages {
     fn at(&self, tenant: TenantId, slot: u32, device: usize) -> Option<(&TenantPages, SlotId, DeviceId)> {
         let pages = self.tenants.get(&tenant)?;
-        Some((pages, SlotId::new(slot)?, *pages.places.get(device)?))
+        Some((pages, SlotId::new(slot)?, *pages.common.places.get(device)?))
     }
 
     /// Books what the driver says the process of a slot holds and nobody asked for. Waits for nobody: where the
@@ -209,18 +231,18 @@ impl Pages {
         let Some((pages, slot, place)) = self.at(tenant, slot, device) else { return };
         let Ok(Some(guard)) = LedgerLock::try_take(pages.ledger_file.as_fd()) else { return };
         // Of a process that is checkpointed nothing is held, and nothing charged.
-        if pages.ledger.parked(slot, place) != Units::ZERO {
+        if pages.common.memory.parked(slot, place) != Units::ZERO {
             return;
         }
-        match pages.ledger.correction(slot, place, held) {
+        match pages.common.memory.correction(slot, place, held) {
             Correction::None => {}
             Correction::Raise(more) => {
-                pages.ledger.force(slot, place, more, guard.token());
-                pages.ledger.add_overhead(slot, place, more);
+                pages.common.memory.force(slot, place, more, guard.token());
+                pages.common.memory.add_overhead(slot, place, more);
             }
             Correction::Lower(less) => {
-                let gone = pages.ledger.take_overhead(slot, place, less);
-                pages.ledger.give_back(slot, place, gone);
+                let gone = pages.common.memory.take_overhead(slot, place, less);
+                pages.common.memory.give_back(slot, place, gone);
             }
         }
     }
@@ -228,11 +250,29 @@ impl Pages {
 
 impl Usage for Pages {
     fn charged(&self, tenant: TenantId, slot: u32, device: usize) -> Bytes {
-        self.at(tenant, slot, device).map_or(Bytes(0), |(pages, slot, place)| pages.ledger.used_by(slot, place))
+        self.at(tenant, slot, device).map_or(Bytes(0), |(pages, slot, place)| pages.common.memory.used_by(slot, place))
     }
 
     fn overhead(&self, tenant: TenantId, slot: u32, device: usize) -> Bytes {
         self.at(tenant, slot, device)
-            .map_or(Bytes(0), |(pages, slot, place)| pages.ledger.overhead(slot, place).bytes())
+            .map_or(Bytes(0), |(pages, slot, place)| pages.common.memory.overhead(slot, place).bytes())
+    }
+
+    fn compute(&self, tenant: TenantId, slot: u32, device: usize) -> Option<ComputeClaim> {
+        let (pages, slot, place) = self.at(tenant, slot, device)?;
+        let Common { page, memory, .. } = &*pages.common;
+        if !memory.usage.is_attached(slot, place) {
+            return None;
+        }
+        let usage = memory.usage.process(slot, place);
+        Some(ComputeClaim {
+            busy_ns: usage.busy_ns.load(Ordering::Relaxed),
+            waited_ns: usage.waited_ns.load(Ordering::Relaxed),
+            throttled_ns: usage.throttled_ns.load(Ordering::Relaxed),
+            waiting: usage.waiting.load(Ordering::Relaxed),
+            throttled: usage.throttled.load(Ordering::Relaxed),
+            under_way: usage.is_under_way(),
+            counted: matches!(page.gate(place), Gate::Open | Gate::Closed),
+        })
     }
 }

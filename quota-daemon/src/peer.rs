@@ -114,6 +114,12 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()
 }
 
+/// True when the kernel says that process `pid` is stopped, by a signal or a debugger.
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rfind(')').and_then(|at| stat.get(at + 2..)).is_some_and(|rest| rest.starts_with(['T', 't']))
+}
+
 fn started_at(pid: u32) -> Option<SystemTime> {
     let ticks = start_ticks(pid)?;
     // SAFETY: plain call.

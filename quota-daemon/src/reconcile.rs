@@ -6,7 +6,7 @@
 
 use crate::devices::DeviceSample;
 use crate::pages::Pages;
-use crate::registry::{ConnectionId, Registry, Usage};
+use crate::registry::{ConnectionId, MemberName, Registry, Usage};
 use quota_core::Bytes;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -51,9 +51,16 @@ impl Reconciler {
     pub fn reconcile(&mut self, registry: &Registry, pages: &Pages, sample: &[DeviceSample]) {
         let now = Instant::now();
         let mut seen = HashMap::new();
+        // Once for all: to look for each among all would take the daemon a noticeable time with a thousand of them.
+        let mut by_pid: HashMap<u32, Vec<MemberName>> = HashMap::new();
         for member in registry.members() {
+            by_pid.entry(member.pid).or_default().push(member);
+        }
+        for member in by_pid.values().flatten() {
             for device in 0..registry.devices().len() {
-                let Some(held) = registry.held_on(&member, device, pages, sample) else { continue };
+                let Some(held) = registry.held_on(member, &by_pid[&member.pid], device, pages, sample) else {
+                    continue;
+                };
                 let charged = pages.charged(member.tenant, member.slot, device);
                 let key = (member.connection, device);
                 let before = self.seen.get(&key).filter(|seen| seen.charged == charged && seen.held == held);

@@ -19,13 +19,14 @@ mod rows;
 use crate::devices::{Inventory, parse_uuid, select};
 use crate::document::{Document, MatchRule, RESERVE_DEFAULT, TenantRule};
 use crate::peer::Peer;
+use quota_core::compute::scheduler::Rules;
 use quota_core::{Bytes, MemorySize, Percent, Priority};
 use quota_wire::message::Reply;
 use quota_wire::page::Quota;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use record::{MemberRecord, ProcessRecord, TenantRecord};
-pub use rows::{MemberName, Usage};
+pub use rows::{MemberName, Token, Usage, View};
 
 /// Tenants at one time.
 pub const TENANTS_MAX: usize = 4096;
@@ -35,6 +36,9 @@ pub const WAITING_MAX: usize = 1024;
 const MEMBERSHIPS_PER_PROCESS_MAX: usize = 8;
 /// Weight of who asks for none.
 pub const WEIGHT_DEFAULT: u32 = 100;
+/// Most of a device's time that is guaranteed, in hundredths of a percent: the rest goes into switching and into what
+/// can't be interrupted.
+pub const GUARANTEED_MAX: u32 = 9_500;
 
 /// Names a connection, and the membership that was made on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -43,6 +47,13 @@ pub struct ConnectionId(pub u64);
 /// Names a tenant for as long as the daemon runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TenantId(u64);
+
+impl TenantId {
+    /// The same as a number; never 0.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
 
 /// What has to be done, in order.
 #[derive(Clone, PartialEq, Debug)]
@@ -55,6 +66,8 @@ pub enum Action {
     Vacate(TenantId, u32),
     /// The tenant's quota has changed and is to be published.
     Publish(TenantId),
+    /// Devices are shared out in another way from now on.
+    Reschedule,
     /// The tenant of that name is gone.
     Forget(TenantId, String),
     /// For the log.
@@ -139,6 +152,8 @@ struct Tenant {
     members: BTreeMap<ConnectionId, Member>,
     /// Connections of `gpuquota run`.
     jobs: BTreeSet<ConnectionId>,
+    /// Its compute is withheld until it is resumed.
+    paused: bool,
 }
 
 /// What a tenant has on one device.
@@ -169,6 +184,8 @@ pub struct Registry {
     driver: String,
     devices: Vec<SharedDevice>,
     overrides: Overrides,
+    /// How device time is shared out.
+    rules: Rules,
     tenants: BTreeMap<TenantId, Tenant>,
     waiting: VecDeque<queue::Waiting>,
     tenants_made: u64,
@@ -186,6 +203,7 @@ impl Registry {
             driver: inventory.driver.clone(),
             devices: inventory.devices.iter().map(SharedDevice::from).collect(),
             overrides,
+            rules: document.scheduling,
             tenants: BTreeMap::new(),
             waiting: VecDeque::new(),
             tenants_made: 0,
@@ -206,6 +224,16 @@ impl Registry {
     /// What holds for a tenant on a device: its grant, or less where one of its members asked for less.
     pub fn effective(&self, tenant: TenantId, device: usize) -> Option<Quota> {
         self.tenants.get(&tenant)?.effective(device)
+    }
+
+    /// How device time is shared out.
+    pub fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// True while a tenant's compute is withheld.
+    pub fn is_paused(&self, tenant: TenantId) -> bool {
+        self.tenants.get(&tenant).is_some_and(|tenant| tenant.paused)
     }
 
     /// Tenants that have a job or a process now.
@@ -270,7 +298,8 @@ impl Registry {
         self.tenants_made += 1;
         let id = TenantId(self.tenants_made);
         let grants = vec![None; self.devices.len()];
-        let tenant = Tenant { name, owner, origin, grants, members: BTreeMap::new(), jobs: BTreeSet::new() };
+        let tenant =
+            Tenant { name, owner, origin, grants, members: BTreeMap::new(), jobs: BTreeSet::new(), paused: false };
         self.tenants.insert(id, tenant);
         id
     }
@@ -286,6 +315,7 @@ impl Registry {
 
     /// Makes the document's rules hold for the devices; the last rule that selects a device wins.
     fn set_rules(&mut self, document: &Document) -> Result<(), String> {
+        self.rules = document.scheduling;
         let names: Vec<(String, String)> =
             self.devices.iter().map(|device| (device.uuid_text.clone(), device.name.clone())).collect();
         let names: Vec<(&str, &str)> = names.iter().map(|(uuid, name)| (uuid.as_str(), name.as_str())).collect();
@@ -336,6 +366,9 @@ impl Tenant {
             quota.memory_cap = least(quota.memory_cap, *memory);
             quota.compute_cap = least(quota.compute_cap, *compute);
         }
+        // A process that asks for less than its tenant is guaranteed gives the rest of that up.
+        quota.guarantee =
+            quota.guarantee.map(|guarantee| quota.compute_cap.map_or(guarantee, |cap| guarantee.min(cap)));
         Some(quota)
     }
 

@@ -5,13 +5,15 @@ mod listening;
 mod requests;
 mod restart;
 
+use crate::arbiter::{Arbiter, now_ns};
 use crate::devices::sampler::Sampler;
 use crate::devices::{DeviceSample, Inventory, Nvml};
 use crate::document::Document;
 use crate::log;
 use crate::pages::Pages;
 use crate::reconcile::Reconciler;
-use crate::registry::{Action, ConnectionId, Overrides, ProcessRecord, Registry};
+use crate::registry::{Action, ConnectionId, Overrides, ProcessRecord, Registry, TenantId};
+use crate::shares::Shares;
 use crate::signals::Signals;
 use crate::survival::Store;
 use clients::Client;
@@ -86,10 +88,12 @@ pub struct Server {
     sampler: Sampler,
     sample: Vec<DeviceSample>,
     reconciler: Reconciler,
+    shares: Shares,
+    arbiter: Arbiter,
     /// The driver has let a question go unanswered.
     driver_hangs: bool,
-    /// Those who wait for a list, and until when.
-    lists: Vec<(ConnectionId, requests::List, Instant)>,
+    /// Those who wait for a list.
+    lists: Vec<requests::List>,
     /// Members that wait to hear what they hold: their question, the sample's that answers it, and until when.
     measures: Vec<requests::Measure>,
     clients: HashMap<ConnectionId, Client>,
@@ -121,6 +125,7 @@ impl Server {
         let store = Store::open(&configuration.socket)
             .map_err(|error| ServeError::Socket(configuration.socket.with_extension("sock.state"), error))?;
         let sampler = Sampler::start(nvml, inventory.devices.len()).map_err(kernel("a thread"))?;
+        let arbiter = Arbiter::new(inventory.devices.len(), registry.rules()).map_err(kernel("an eventfd"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| kernel("an epoll")(error.into()))?;
         let mut server = Self {
             configuration,
@@ -132,6 +137,8 @@ impl Server {
             sampler,
             sample: vec![DeviceSample::default(); inventory.devices.len()],
             reconciler: Reconciler::default(),
+            shares: Shares::default(),
+            arbiter,
             driver_hangs: false,
             lists: Vec::new(),
             measures: Vec::new(),
@@ -184,7 +191,8 @@ impl Server {
                 self.driver_hangs = false;
                 self.answer_measures(sample.answers);
                 self.reconciler.reconcile(&self.registry, &self.pages, &self.sample);
-                self.answer_lists(None);
+                self.answer_lists(sample.answers, Instant::now());
+                self.shares.note(&self.registry, &self.pages, now_ns());
             }
             // A connection has twice its number as token, its death notice one more.
             token if token % 2 == 1 => self.buried(ConnectionId(token / 2)),
@@ -225,9 +233,9 @@ impl Server {
             self.sampler.ask();
         }
         self.drop_late_measures(now);
-        if self.lists.iter().any(|(_, _, deadline)| *deadline <= now) {
+        if self.lists.iter().any(|list| list.deadline <= now) {
             self.driver_hangs = true;
-            self.answer_lists(Some(now));
+            self.answer_lists(0, now);
         }
         if !self.registry.is_idle() {
             self.idle_since = None;
@@ -241,7 +249,7 @@ impl Server {
     fn timeout(&self) -> Option<Timespec> {
         let queue =
             self.registry.next_deadline_ms().map(|deadline_ms| self.started + Duration::from_millis(deadline_ms));
-        let lists = self.lists.iter().map(|(_, _, deadline)| *deadline).min();
+        let lists = self.lists.iter().map(|list| list.deadline).min();
         let idle = self.idle_since.zip(self.configuration.idle_exit).map(|(since, idle_exit)| since + idle_exit);
         let measures = self.measures.iter().map(|measure| measure.deadline).min();
         let reconcile = self.reconciler.due(&self.registry);
@@ -286,9 +294,17 @@ impl Server {
                         left.extend(more);
                     }
                 }
-                Action::Vacate(tenant, slot) => self.pages.vacate(tenant, slot),
-                Action::Publish(tenant) => self.pages.publish(tenant, &self.registry),
+                Action::Vacate(tenant, slot) => {
+                    self.pages.vacate(tenant, slot);
+                    self.arbiter.vacate(tenant, slot);
+                }
+                Action::Publish(tenant) => {
+                    self.pages.publish(tenant, &self.registry);
+                    self.tell_arbiter(tenant);
+                }
+                Action::Reschedule => self.arbiter.set_rules(self.registry.rules()),
                 Action::Forget(tenant, name) => {
+                    self.arbiter.remove(tenant);
                     self.pages.forget(tenant);
                     self.store.remove(&name);
                 }
@@ -297,12 +313,19 @@ impl Server {
         }
     }
 
+    /// Has the arbiter know what holds for a tenant; it has no business with one that never had a process.
+    fn tell_arbiter(&mut self, tenant: TenantId) {
+        if let Some(pages) = self.pages.get(tenant) {
+            self.arbiter.set(tenant, pages.common(), &self.registry);
+        }
+    }
+
     fn watch(&self, source: &impl AsFd, token: u64) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, source, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
     }
 }
 
-/// Each member costs two descriptors, each tenant two.
+/// Each member costs two descriptors, each tenant three.
 fn raise_descriptor_limit() {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;

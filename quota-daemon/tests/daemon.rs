@@ -2,8 +2,14 @@
 
 #[path = "daemon/commands.rs"]
 mod commands;
+#[path = "daemon/compute.rs"]
+mod compute;
+#[path = "daemon/figures.rs"]
+mod figures;
 #[path = "daemon/node.rs"]
 mod node;
+#[path = "daemon/player.rs"]
+mod player;
 
 use node::{GIB, Node, PATIENCE, admit, ask, eventually, next, signal, text};
 use quota_core::Bytes;
@@ -93,8 +99,8 @@ fn junk_is_answered_and_hurts_nobody() {
     for request in [Request::Pause { tenant: "t".to_owned() }, Request::Shutdown] {
         assert!(matches!(ask(&bystander, &request), Reply::Refused { .. }));
     }
-    let unsupported = ask(&node.administer(), &Request::Pause { tenant: "t".to_owned() });
-    assert!(matches!(unsupported, Reply::Refused { .. }), "{unsupported:?}");
+    let unknown = ask(&node.administer(), &Request::Pause { tenant: "t".to_owned() });
+    assert!(matches!(unknown, Reply::Refused { .. }), "{unknown:?}");
     assert!(matches!(ask(&bystander, &Request::About), Reply::About(_)));
 }
 

@@ -120,3 +120,19 @@ HIDDEN int _dl_find_object(void *address, struct dl_find_object *found) {
     return dl_iterate_phdr(look, &search) ? 0 : -1;
 }
 #endif
+
+/* Threads, which moved into libc.so.6 in glibc 2.34. A program that has none on an older system may lack them: then there is
+ * no thread. */
+HIDDEN int gpuquota_start_thread(void *(*main)(void *), size_t stack_bytes) {
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = gpuquota_in_libc("pthread_create");
+    int (*set_stack)(pthread_attr_t *, size_t) = gpuquota_in_libc("pthread_attr_setstacksize");
+    pthread_attr_t attributes;
+    pthread_t thread;
+    if (!create || pthread_attr_init(&attributes)) return 0;
+    if (set_stack) set_stack(&attributes, stack_bytes);
+    int failed = pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) || create(&thread, &attributes, main, NULL);
+    /* Thread-local memory of the program may be too large for a small stack. */
+    if (failed && set_stack && !set_stack(&attributes, 8u << 20)) failed = create(&thread, &attributes, main, NULL);
+    pthread_attr_destroy(&attributes);
+    return !failed;
+}

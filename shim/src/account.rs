@@ -159,7 +159,7 @@ impl Account {
     pub(crate) fn cap(&self) -> Option<Bytes> {
         match &self.member.caps {
             Caps::Page(page) => page.memory_cap(self.place),
-            Caps::Fixed(caps) => caps.get(self.device).copied().flatten(),
+            Caps::Fixed(caps) => caps.get(self.device)?.memory,
         }
     }
 

@@ -4,6 +4,7 @@
 
 use core::ffi::{CStr, c_char, c_void};
 use core::ptr::NonNull;
+use driver_api::CUmemLocation;
 
 /// A value that the caller lets us write, and the driver writes.
 pub(crate) struct Out<T>(NonNull<T>);
@@ -100,4 +101,4 @@ impl FromArg<*const c_char> for Name<'_> {
 macro_rules! by_value {
     ($($kind:ty),*) => { $(impl FromArg<$kind> for $kind { fn from_arg(raw: $kind) -> Option<Self> { Some(raw) } })* };
 }
-by_value!(u64, u32, i32, usize, *mut c_void);
+by_value!(u64, u32, u16, u8, i32, usize, *mut c_void, CUmemLocation);

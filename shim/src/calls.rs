@@ -5,10 +5,12 @@
 mod graph;
 mod memory;
 mod nvml;
+mod pace;
 
 pub(crate) use graph::*;
 pub(crate) use memory::*;
 pub(crate) use nvml::*;
+pub(crate) use pace::*;
 
 use crate::entry::id;
 use crate::names::Id;

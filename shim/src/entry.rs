@@ -39,6 +39,11 @@ impl<'a> Next<'a> {
         Self { lane, ..self }
     }
 
+    /// The same call with something around it.
+    pub(crate) fn through<'b>(self, real: &'b dyn Fn() -> CUresult) -> Next<'b> {
+        Next { real, lane: self.lane }
+    }
+
     /// Asks the driver.
     pub(crate) fn call(&self) -> Answer {
         match (self.real)() {

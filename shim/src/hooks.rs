@@ -6,18 +6,24 @@
 
 pub(crate) mod alloc;
 pub(crate) mod array;
+pub(crate) mod batch;
+pub(crate) mod capture;
 pub(crate) mod checkpoint;
 pub(crate) mod context;
+pub(crate) mod copy;
 pub(crate) mod external;
 pub(crate) mod free;
 pub(crate) mod graph;
+pub(crate) mod launch;
 pub(crate) mod limit;
 pub(crate) mod module;
 pub(crate) mod nvml;
 pub(crate) mod pool;
 pub(crate) mod query;
 pub(crate) mod resolve;
+pub(crate) mod set;
 pub(crate) mod share;
+pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod vmm;
 

@@ -13,7 +13,7 @@ use driver_api::{CUdevice, CUresult};
 use parking_lot::Mutex;
 use quota_core::ledger::{DEVICES_MAX, DeviceId, SlotId};
 use quota_core::settings::{DEFAULT_SOCKET, LogLevel};
-use quota_core::{Bytes, Mode, Settings};
+use quota_core::{Bytes, Mode, Percent, Settings};
 use quota_wire::TenantMemory;
 use quota_wire::lock::LedgerLock;
 use quota_wire::memory::{Access, Mapping};
@@ -94,7 +94,14 @@ pub(crate) enum Caps {
     /// The daemon's page.
     Page(Mapping<QuotaPage>),
     /// The environment, by the member's device index.
-    Fixed(Vec<Option<Bytes>>),
+    Fixed(Vec<FixedCaps>),
+}
+
+/// The caps of one device as the environment has them.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct FixedCaps {
+    pub(crate) memory: Option<Bytes>,
+    pub(crate) compute: Option<Percent>,
 }
 
 /// A device as the member knows it.
@@ -119,6 +126,12 @@ impl Membership {
     /// Where the process stands with what it allocates; joins at the first call.
     pub(crate) fn standing(&self) -> Standing {
         self.cuda.standing(Library::Cuda)
+    }
+
+    /// The member, if the process has become one by what it allocates or launches; joins nothing.
+    pub(crate) fn member(&self) -> Option<&'static Member> {
+        let member = self.cuda.member.load(Ordering::Acquire);
+        (!member.is_null()).then(|| leaked(member))
     }
 
     /// Where it stands with what it asks NVML.
@@ -190,15 +203,6 @@ fn leaked(member: *mut Member) -> &'static Member {
 
 /// Joins the daemon that was named or is there, else the ledger's file; `None` when there is no quota at all.
 fn join(settings: &Settings, seen: &[Seen], patience: Duration) -> Result<Option<Member>, String> {
-    if !settings.compute.is_empty() || settings.guarantee.is_some() {
-        static SAID: log::Once = log::Once::new();
-        if SAID.first() {
-            log::line(
-                LogLevel::Warn,
-                format_args!("compute quotas are recorded and shown, but not enforced by this version"),
-            );
-        }
-    }
     let named = settings.socket.as_deref();
     let path = named.unwrap_or(DEFAULT_SOCKET);
     match welcomed(Path::new(path), settings, seen, patience) {
@@ -209,7 +213,15 @@ fn join(settings: &Settings, seen: &[Seen], patience: Duration) -> Result<Option
             return Err(format!("{setting}={path:?}: {error}; start gpuquotad there or correct the setting"));
         }
     }
-    if settings.memory.is_empty() && settings.mode == Mode::Enforce {
+    static SAID: log::Once = log::Once::new();
+    let wants_more = settings.guarantee.is_some() || settings.weight.is_some() || settings.priority.is_some();
+    if wants_more && SAID.first() {
+        log::line(
+            LogLevel::Warn,
+            format_args!("guarantee, weight and priority do nothing without a daemon; start gpuquotad or unset them"),
+        );
+    }
+    if !settings.asks_for_something() && settings.mode == Mode::Enforce {
         return Ok(None);
     }
     with_file(settings, seen).map(Some)
@@ -274,12 +286,13 @@ fn with_daemon(welcomed: Welcomed, seen: &[Seen], path: &str) -> Result<Member, 
     if welcome.version != PROTOCOL_VERSION {
         return Err(format!("the daemon speaks protocol {}, this library {PROTOCOL_VERSION}", welcome.version));
     }
-    let (Some(file), Some(page)) = (descriptors.pop(), descriptors.pop()) else {
-        return Err(format!("the daemon at {path:?} sent no pages"));
+    // The quota page, the ledger, and what wakes the daemon.
+    let (Some(poke), Some(file), Some(page)) = (descriptors.pop(), descriptors.pop(), descriptors.pop()) else {
+        return Err(format!("the daemon at {path:?} is of an older version: it sent too few descriptors; update it"));
     };
     let failed = |error: io::Error| format!("the daemon's pages: {error}");
-    let (page_file, file) = (ledger_file::high_descriptor(page), ledger_file::high_descriptor(file));
-    let (page_file, file) = (page_file.map_err(failed)?, file.map_err(failed)?);
+    let [page_file, file, poke] = [page, file, poke].map(ledger_file::high_descriptor);
+    let (page_file, file, poke) = (page_file.map_err(failed)?, file.map_err(failed)?, poke.map_err(failed)?);
     let page = Mapping::<QuotaPage>::new(page_file.as_fd(), Access::ReadOnly).map_err(failed)?;
     let ledger = Mapping::<TenantMemory>::new(file.as_fd(), Access::ReadWrite).map_err(failed)?;
     let slot =
@@ -300,7 +313,7 @@ fn with_daemon(welcomed: Welcomed, seen: &[Seen], path: &str) -> Result<Member, 
         slot,
         caps: Caps::Page(page),
         _page_file: Some(page_file),
-        daemon: Some(Link::new(PathBuf::from(path), slot, connection)),
+        daemon: Some(Link::new(PathBuf::from(path), slot, connection, poke)),
         growing: Mutex::new(()),
         by_ordinal: [const { AtomicU8::new(0) }; DEVICES_MAX],
         swept_at_ms: AtomicU64::new(0),
@@ -362,10 +375,10 @@ fn with_file(settings: &Settings, seen: &[Seen]) -> Result<Member, String> {
             members.push(member_device(device, Some(place)));
         }
     }
-    let caps = seen
-        .iter()
-        .enumerate()
-        .map(|(index, device)| settings.memory.on(index).map(|size| size.on(Bytes(device.total_bytes))));
+    let caps = seen.iter().enumerate().map(|(index, device)| FixedCaps {
+        memory: settings.memory.on(index).map(|size| size.on(Bytes(device.total_bytes))),
+        compute: settings.compute.on(index).filter(|cap| *cap < Percent::ALL),
+    });
     Ok(Member {
         caps: Caps::Fixed(caps.collect()),
         _page_file: None,
@@ -382,6 +395,14 @@ fn with_file(settings: &Settings, seen: &[Seen]) -> Result<Member, String> {
 }
 
 impl Member {
+    /// The most of the time of its device `index`; none where all of it may be used.
+    pub(crate) fn compute_cap(&self, index: usize, place: DeviceId) -> Option<Percent> {
+        match &self.caps {
+            Caps::Page(page) => page.compute_cap(place).filter(|cap| *cap < Percent::ALL),
+            Caps::Fixed(caps) => caps.get(index)?.compute,
+        }
+    }
+
     /// The member's number for one of CUDA's devices; `None` for a device that nobody has given a quota on.
     ///
     /// # Errors

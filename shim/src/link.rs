@@ -8,7 +8,7 @@ use quota_core::ledger::SlotId;
 use quota_core::settings::LogLevel;
 use quota_wire::message::{PROTOCOL_VERSION, Reply, Request};
 use quota_wire::socket::Connection;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,13 +24,30 @@ pub(crate) struct Link {
     slot: SlotId,
     /// Kept open, since its end tells the daemon of ours.
     connection: Mutex<Arc<Connection>>,
+    /// What wakes the daemon's arbiter: an eventfd, under the same number whichever daemon made it.
+    poke: OwnedFd,
     /// When a lost daemon was last looked for, in milliseconds of the monotonic clock.
     tried_at_ms: AtomicU64,
 }
 
 impl Link {
-    pub(crate) fn new(path: PathBuf, slot: SlotId, connection: Connection) -> Self {
-        Self { path, slot, connection: Mutex::new(Arc::new(connection)), tried_at_ms: AtomicU64::new(0) }
+    pub(crate) fn new(path: PathBuf, slot: SlotId, connection: Connection, poke: OwnedFd) -> Self {
+        Self { path, slot, connection: Mutex::new(Arc::new(connection)), poke, tried_at_ms: AtomicU64::new(0) }
+    }
+
+    /// Tells the daemon that there is something to see in the usage page.
+    #[allow(unsafe_code)]
+    pub(crate) fn poke(&self) {
+        let one = 1u64;
+        // SAFETY: eight bytes of our own. A daemon that is gone doesn't read them, which is all that can go wrong.
+        unsafe { libc::write(self.poke.as_raw_fd(), (&raw const one).cast(), size_of::<u64>()) };
+    }
+
+    /// Takes over what wakes the next daemon. Under the old number: other threads may be writing to it.
+    #[allow(unsafe_code)]
+    fn poke_by(&self, next: &OwnedFd) {
+        // SAFETY: two descriptors of our own; the old one is replaced in one step, or stays.
+        unsafe { libc::dup3(next.as_raw_fd(), self.poke.as_raw_fd(), libc::O_CLOEXEC) };
     }
 
     /// The connection, made anew if need be and possible; `None` while there is no daemon.
@@ -41,8 +58,10 @@ impl Link {
         }
         let (now_ms, then_ms) = (account::coarse_ms(), self.tried_at_ms.load(Ordering::Relaxed));
         let is_time = then_ms == 0 || now_ms.saturating_sub(then_ms) >= PAUSE.as_millis() as u64;
-        let ours = self.tried_at_ms.compare_exchange(then_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if is_time && ours { self.rejoin() } else { None }
+        // Noted only when it is time: who asks again and again would else put it off for ever.
+        let ours = is_time
+            && self.tried_at_ms.compare_exchange(then_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if ours { self.rejoin() } else { None }
     }
 
     /// Another daemon has the tenant as it was, if it is ours: it has taken the pages from the processes themselves.
@@ -51,7 +70,12 @@ impl Link {
         let connection = Connection::connect(&self.path, deadline).ok()?;
         let request = Request::Rejoin { version: PROTOCOL_VERSION, slot: self.slot.index() };
         match connection.ask(&request, deadline) {
-            Ok((Reply::Done { .. }, _)) => {}
+            Ok((Reply::Done { .. }, descriptors)) => {
+                // One that sends none is of an older version, and wants no waking.
+                if let Some(poke) = descriptors.last() {
+                    self.poke_by(poke);
+                }
+            }
             Ok((reply, _)) => {
                 static SAID: log::Once = log::Once::new();
                 if SAID.first() {
@@ -79,7 +103,6 @@ impl Link {
 
 #[allow(unsafe_code)]
 fn is_lost(connection: &Connection) -> bool {
-    use std::os::fd::AsRawFd;
     let mut poll = libc::pollfd { fd: connection.as_fd().as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one valid entry; does not wait.
     unsafe { libc::poll(&mut poll, 1, 0) != 0 && poll.revents != 0 }

@@ -25,7 +25,11 @@ pub enum What {
 
 /// All reasons, the first that fits counts.
 pub const PASSED: &[Passed] = &[
-    Passed { reason: "takes no memory; launches are not paced yet", what: What::Classes(&["Launch"]) },
+    Passed { reason: "runs on the host, takes no device time, and may wait for another thread's launch, which must not wait for it", what: What::Names(&["cuLaunchHostFunc", "cuStreamAddCallback"]) },
+    Passed { reason: "is done by the front end in no time, or waits, maybe for another thread's launch, which must not wait for it", what: What::Names(&[
+        "cuStreamBatchMemOp", "cuStreamWaitValue32", "cuStreamWaitValue64", "cuStreamWriteValue32", "cuStreamWriteValue64",
+        "cuSignalExternalSemaphoresAsync", "cuWaitExternalSemaphoresAsync",
+    ]) },
     Passed { reason: "tells the truth about the hardware, which programs size their kernels by", what: What::TruthfulAnswers(&["Query", "QueryMem", "QueryUtil"]) },
     Passed { reason: "takes no device memory of its own", what: What::Charged(&["va_only", "host_pinned", "driver_overhead", "multicast"]) },
     Passed { reason: "the memory is the exporter's or another API's, charged there or not at all", what: What::Charged(&["import", "external"]) },
@@ -34,8 +38,7 @@ pub const PASSED: &[Passed] = &[
     Passed { reason: "changes the current context, which hooks ask the driver for", what: What::Names(&["cuCtxAttach", "cuCtxFromGreenCtx", "cuCtxGetCurrent", "cuCtxPopCurrent", "cuCtxPushCurrent", "cuCtxSetCurrent", "cuCtxSetFlags", "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxSetFlags"]) },
     Passed { reason: "private tables must reach the driver unchanged", what: What::Names(&["cuGetExportTable", "nvmlInternalGetExportTable", "nvmlRetry_NvRmControl"]) },
     Passed { reason: "hooks ask the driver which stream is capturing and which pool is current", what: What::Names(&[
-        "cuStreamBeginCapture", "cuStreamBeginCaptureToCig", "cuStreamBeginCaptureToGraph", "cuStreamBeginRecaptureToGraph",
-        "cuStreamEndCapture", "cuStreamEndCaptureToCig", "cuThreadExchangeStreamCaptureMode",
+        "cuThreadExchangeStreamCaptureMode",
         "cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool", "cuDeviceSetMemPool", "cuMemGetDefaultMemPool", "cuMemGetMemPool", "cuMemSetMemPool",
     ]) },
     Passed { reason: "moves or describes memory that is charged where it was allocated", what: What::Names(&[

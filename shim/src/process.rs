@@ -4,12 +4,14 @@
 //! held by threads that the child doesn't have, and what the parent holds isn't the child's.
 #![allow(unsafe_code)]
 
+use crate::functions::Functions;
 use crate::graphs::Graphs;
 use crate::join::Membership;
 use crate::live::Live;
 use crate::log;
 use crate::meter::Meter;
 use crate::overhead::Overhead;
+use crate::pace::{self, Pace};
 use crate::pools::Pools;
 use crate::vmm::Vmm;
 use core::cell::Cell;
@@ -30,6 +32,8 @@ pub(crate) struct Process {
     pub(crate) meter: Meter,
     pub(crate) overhead: Overhead,
     pub(crate) graphs: Mutex<Graphs>,
+    pub(crate) functions: Mutex<Functions>,
+    pub(crate) pace: Pace,
 }
 
 const UNKNOWN: u8 = 0;
@@ -101,6 +105,9 @@ fn start() -> u8 {
     };
     log::configure(settings.log, settings.log_file.as_deref());
     let state = if settings.mode == Mode::Off { OFF } else { ACTIVE };
+    if state == OFF {
+        pace::free_for_good();
+    }
     let fresh = Box::into_raw(Box::new(Process {
         settings,
         mistake,
@@ -111,6 +118,8 @@ fn start() -> u8 {
         meter: Meter::default(),
         overhead: Overhead::default(),
         graphs: Mutex::default(),
+        functions: Mutex::default(),
+        pace: Pace::default(),
     }));
     let null = core::ptr::null_mut();
     match PROCESS.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
@@ -136,6 +145,7 @@ extern "C" fn forget_in_child() {
     STATE.store(UNKNOWN, Ordering::Release);
     INSIDE.set(false);
     crate::flight::forget_in_child();
+    pace::forget_in_child();
 }
 
 /// What the environment says, as far as a privileged program may listen to it.

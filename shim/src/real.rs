@@ -24,6 +24,12 @@ pub(crate) fn address(id: usize) -> *const c_void {
     NEXT[id].load(Ordering::Relaxed)
 }
 
+/// The same without a look whether the libraries are loaded; null before they are.
+#[inline]
+pub(crate) fn loaded_address(id: usize) -> *const c_void {
+    NEXT[id].load(Ordering::Relaxed)
+}
+
 /// The driver's own function, when the driver has it.
 pub(crate) fn driver_address(id: Id) -> Option<*const c_void> {
     load();

@@ -68,6 +68,7 @@ functions! {
     cuEventDestroy
     cuExternalMemoryGetMappedBuffer
     cuExternalMemoryGetMappedMipmappedArray
+    cuFabricCpyBatchAsync
     cuFuncLoad
     cuFuncSetBlockShape
     cuGLCtxCreate
@@ -88,6 +89,7 @@ functions! {
     cuGraphInstantiate
     cuGraphInstantiateWithFlags
     cuGraphInstantiateWithParams
+    cuGraphLaunch
     cuGraphUpload
     cuGraphicsEGLRegisterImage
     cuGraphicsGLRegisterBuffer
@@ -107,6 +109,14 @@ functions! {
     cuIpcGetMemHandle
     cuIpcOpenMemHandle
     cuKernelGetFunction
+    cuLaunch
+    cuLaunchCooperativeKernel
+    cuLaunchCooperativeKernelMultiDevice
+    cuLaunchGrid
+    cuLaunchGridAsync
+    cuLaunchHostFunc
+    cuLaunchKernel
+    cuLaunchKernelEx
     cuLibraryGetGlobal
     cuLibraryGetManaged
     cuLibraryGetModule
@@ -131,7 +141,10 @@ functions! {
     cuMemAllocHost
     cuMemAllocManaged
     cuMemAllocPitch
+    cuMemBatchDecompressAsync
     cuMemCreate
+    cuMemDiscardAndPrefetchBatchAsync
+    cuMemDiscardBatchAsync
     cuMemExportToShareableHandle
     cuMemFree
     cuMemFreeAsync
@@ -155,10 +168,52 @@ functions! {
     cuMemPoolImportPointer
     cuMemPoolSetAttribute
     cuMemPoolTrimTo
+    cuMemPrefetchAsync
+    cuMemPrefetchBatchAsync
     cuMemRelease
     cuMemRetainAllocationHandle
     cuMemSetMemPool
     cuMemUnmap
+    cuMemcpy
+    cuMemcpy2D
+    cuMemcpy2DAsync
+    cuMemcpy2DUnaligned
+    cuMemcpy3D
+    cuMemcpy3DAsync
+    cuMemcpy3DBatchAsync
+    cuMemcpy3DPeer
+    cuMemcpy3DPeerAsync
+    cuMemcpy3DWithAttributesAsync
+    cuMemcpyAsync
+    cuMemcpyAtoA
+    cuMemcpyAtoD
+    cuMemcpyAtoH
+    cuMemcpyAtoHAsync
+    cuMemcpyBatchAsync
+    cuMemcpyDtoA
+    cuMemcpyDtoD
+    cuMemcpyDtoDAsync
+    cuMemcpyDtoH
+    cuMemcpyDtoHAsync
+    cuMemcpyHtoA
+    cuMemcpyHtoAAsync
+    cuMemcpyHtoD
+    cuMemcpyHtoDAsync
+    cuMemcpyPeer
+    cuMemcpyPeerAsync
+    cuMemcpyWithAttributesAsync
+    cuMemsetD16
+    cuMemsetD16Async
+    cuMemsetD2D16
+    cuMemsetD2D16Async
+    cuMemsetD2D32
+    cuMemsetD2D32Async
+    cuMemsetD2D8
+    cuMemsetD2D8Async
+    cuMemsetD32
+    cuMemsetD32Async
+    cuMemsetD8
+    cuMemsetD8Async
     cuMipmappedArrayCreate
     cuMipmappedArrayDestroy
     cuModuleGetFunction
@@ -176,7 +231,10 @@ functions! {
     cuOccupancyMaxPotentialBlockSize
     cuOccupancyMaxPotentialBlockSizeWithFlags
     cuOccupancyMaxPotentialClusterSize
+    cuSignalExternalSemaphoresAsync
+    cuStreamAddCallback
     cuStreamAttachMemAsync
+    cuStreamBatchMemOp
     cuStreamBeginCapture
     cuStreamBeginCaptureToCig
     cuStreamBeginCaptureToGraph
@@ -187,7 +245,12 @@ functions! {
     cuStreamEndCapture
     cuStreamEndCaptureToCig
     cuStreamGetDevResource
+    cuStreamWaitValue32
+    cuStreamWaitValue64
+    cuStreamWriteValue32
+    cuStreamWriteValue64
     cuThreadExchangeStreamCaptureMode
     cuVDPAUCtxCreate
     cuVDPAUGetDevice
+    cuWaitExternalSemaphoresAsync
 }

@@ -1,6 +1,7 @@
 //! Runs scenarios and compares: what the program says it should hold, what it is charged, what the machine says it holds, and
 //! what it was answered with what the driver alone answers.
 
+use crate::launches;
 use crate::lists::NOT_SIMULATED;
 use driver_api::{Class, Library, SYMBOLS, Symbol};
 use harness::{Books, Job, MIB, Machine, program};
@@ -32,6 +33,14 @@ pub(crate) struct Scenarios {
     pub(crate) whole: BTreeSet<String>,
     /// Those of `PART`.
     pub(crate) part: BTreeSet<String>,
+    /// What submits work and is always paced, on some device.
+    pub(crate) paced: BTreeSet<String>,
+    /// What is paced when it is large.
+    pub(crate) paced_if_large: BTreeSet<String>,
+    /// What would be if it could be large.
+    pub(crate) never_large: BTreeSet<String>,
+    /// What submits work that is passed.
+    pub(crate) passed: BTreeSet<String>,
 }
 
 /// What the program has.
@@ -43,12 +52,22 @@ pub(crate) fn scenarios() -> &'static Scenarios {
             let names = list.out.lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(' '));
             names.map(str::to_owned).collect()
         };
-        Scenarios { whole: of("whole"), part: of("part") }
+        Scenarios {
+            whole: of("whole"),
+            part: of("part"),
+            paced: of("paced"),
+            paced_if_large: of("paced-if-large"),
+            never_large: of("never-large"),
+            passed: of("passed"),
+        }
     })
 }
 
 /// Runs the scenarios of every symbol of a function.
 pub(crate) fn function(base: &str) {
+    if launches::listed().any(|symbol| symbol.base == base) {
+        return launches::function(base);
+    }
     let unknown = NOT_SIMULATED.iter().any(|(_, names)| names.contains(&base));
     let mut wrong = Vec::new();
     for symbol in covered().filter(|symbol| symbol.base == base) {

@@ -1,5 +1,6 @@
 //! What processes are charged, as the ledger has it, against what they hold, as the simulated machine has it.
 
+use core::sync::atomic::{AtomicU64, Ordering};
 use quota_wire::TenantMemory;
 use quota_wire::lock::LedgerLock;
 use quota_wire::memory::{Access, Mapping};
@@ -88,6 +89,54 @@ impl Books {
             sum += ledger.slots().map(|slot| count(&ledger, slot, place)).sum::<u64>();
         }
         sum
+    }
+}
+
+/// What a process says about the device time it uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Pieces of work given to the driver.
+    pub submitted: u64,
+    /// Pieces of work that have ended.
+    pub completed: u64,
+    /// Device time used, in nanoseconds.
+    pub busy_ns: u64,
+    /// Nanoseconds for which threads waited for the token.
+    pub waited_ns: u64,
+    /// Nanoseconds for which threads waited for credit under the cap.
+    pub throttled_ns: u64,
+}
+
+impl Usage {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            submitted: self.submitted + other.submitted,
+            completed: self.completed + other.completed,
+            busy_ns: self.busy_ns + other.busy_ns,
+            waited_ns: self.waited_ns + other.waited_ns,
+            throttled_ns: self.throttled_ns + other.throttled_ns,
+        }
+    }
+}
+
+impl Books {
+    /// What process `pid` says about its use of a device, by the machine's order; nothing where it is in no ledger.
+    pub fn usage(&self, pid: u32, device: usize) -> Usage {
+        let of = |word: fn(&quota_wire::usage::ProcessUsage) -> &AtomicU64| {
+            self.sum(device, |memory, slot, place| {
+                let said = memory.pid(slot) == pid && memory.usage.is_attached(slot, place);
+                if said { word(memory.usage.process(slot, place)).load(Ordering::Acquire) } else { 0 }
+            })
+        };
+        Usage {
+            submitted: of(|usage| &usage.submitted),
+            completed: of(|usage| &usage.completed),
+            busy_ns: of(|usage| &usage.busy_ns),
+            waited_ns: of(|usage| &usage.waited_ns),
+            throttled_ns: of(|usage| &usage.throttled_ns),
+        }
     }
 }
 

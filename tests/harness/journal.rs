@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// Calls that the shim makes of its own accord: questions that change nothing.
-const OWN_QUESTIONS: [&str; 32] = [
+const OWN_QUESTIONS: [&str; 33] = [
     "cuDeviceGetCount",
     "cuDeviceGet",
     "cuDeviceGetUuid_v2",
@@ -14,6 +14,7 @@ const OWN_QUESTIONS: [&str; 32] = [
     "cuCtxPushCurrent_v2",
     "cuCtxPopCurrent_v2",
     "cuDevicePrimaryCtxGetState",
+    "cuCtxFromGreenCtx",
     "cuStreamGetCtx",
     "cuStreamIsCapturing",
     "cuStreamIsCapturing_ptsz",

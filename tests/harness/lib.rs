@@ -4,10 +4,12 @@
 
 mod books;
 mod chaos;
+mod compute;
 mod journal;
 
-pub use books::{Books, ledger_of};
+pub use books::{Books, Usage, ledger_of};
 pub use chaos::{Chaos, Crowd};
+pub use compute::{Alone, Busy, Report, Shares, Truth, alone};
 pub use journal::{Asked, asked};
 
 use std::ffi::OsStr;

@@ -289,6 +289,19 @@ layouts! {
         dstDevice: CUdeviceptr, dstArray: CUarray, dstContext: CUcontext, dstPitch: usize, dstHeight: usize,
         WidthInBytes: usize, Height: usize, Depth: usize,
     }
+    /// A union: of a pointer its rows, layers and a hint, of an array its handle and an offset.
+    CUmemcpy3DOperand { r#type: c_int, words: [u64; 4] }
+    /// The extent is width, height and depth: bytes a row, or elements where an end is an array.
+    CUDA_MEMCPY3D_BATCH_OP {
+        src: CUmemcpy3DOperand, dst: CUmemcpy3DOperand, extent: [usize; 3], srcAccessOrder: c_int, flags: c_uint,
+    }
+    /// A union: a pointer and a hint, or a logical endpoint and an offset.
+    CUfabricCpyOperand { r#type: c_int, words: [u64; 2] }
+    CUDA_FABRIC_COPY_BATCH_OP { src: CUfabricCpyOperand, dst: CUfabricCpyOperand, size: usize, flags: c_uint }
+    CUmemDecompressParams {
+        srcNumBytes: usize, dstNumBytes: usize, dstActBytes: *mut c_uint, src: *const c_void, dst: *mut c_void, algo: c_int,
+        padding: [u8; 20],
+    }
     CUDA_ARRAY_MEMORY_REQUIREMENTS { size: usize, alignment: usize, reserved: [c_uint; 4] }
     CUmemcpyAttributes { srcAccessOrder: c_int, srcLocHint: CUmemLocation, dstLocHint: CUmemLocation, flags: c_uint }
     /// The handle is a union; its first word is a descriptor for the kinds that are one.
@@ -369,6 +382,13 @@ mod tests {
             (size_of::<CUDA_ARRAY_SPARSE_PROPERTIES>(), 48),
             (size_of::<CUarrayMapInfo>(), 96),
             (size_of::<CU_DEV_SM_RESOURCE_GROUP_PARAMS>(), 64),
+            (size_of::<CUDA_MEMCPY3D_BATCH_OP>(), 112),
+            (size_of::<CUDA_FABRIC_COPY_BATCH_OP>(), 64),
+            (size_of::<CUmemDecompressParams>(), 64),
+            (size_of::<CUlaunchConfig>(), 56),
+            (size_of::<CUDA_MEMCPY2D>(), 128),
+            (size_of::<CUDA_MEMCPY3D>(), 200),
+            (size_of::<CUDA_MEMCPY3D_PEER>(), 200),
         ];
         for (at, (ours, theirs)) in sizes.into_iter().enumerate() {
             assert_eq!(ours, theirs, "row {at}");
@@ -376,5 +396,7 @@ mod tests {
         assert_eq!(core::mem::offset_of!(CUdevResource, sm), 96);
         assert_eq!(core::mem::offset_of!(CUgraphNodeParams, words), 16);
         assert_eq!(core::mem::offset_of!(CUDA_RESOURCE_DESC, flags), 136);
+        assert_eq!(core::mem::offset_of!(CUDA_MEMCPY3D_BATCH_OP, extent), 80);
+        assert_eq!(core::mem::offset_of!(CUDA_FABRIC_COPY_BATCH_OP, size), 48);
     }
 }

@@ -6,7 +6,9 @@
 //! only goes forward.
 
 pub mod limit;
+pub mod predict;
 pub mod scheduler;
+pub mod spans;
 
 pub use limit::Limit;
 pub use scheduler::{Action, Event, Scheduler, Share, Tenant};

@@ -17,14 +17,15 @@ pub const ROWS_PER_PACKET: usize = 64;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Request {
-    /// A process with the shim wants its quota. Answered by [`Reply::Welcome`] with two descriptors, the
-    /// quota page and the ledger, or by [`Reply::Refused`]. The process is a member until the socket closes or it dies.
+    /// A process with the shim wants its quota. Answered by [`Reply::Welcome`] with three descriptors: the
+    /// quota page, the ledger, and the eventfd with which the tenant's processes say "look"; or by [`Reply::Refused`]. The process is a member until the socket closes or it dies.
     Hello(Hello),
     /// `gpuquota run` wants a place for a job. Answered by [`Reply::Granted`], [`Reply::Waiting`] (any
     /// number) or [`Reply::Refused`]. The grant lasts until the socket closes and the last process of the tenant is gone.
     Admit(Admit),
     /// A member of a daemon that is gone wants to be one of this daemon, with the slot that it has. Answered by
-    /// [`Reply::Done`] or [`Reply::Refused`], and by no descriptors: the pages are those it has.
+    /// [`Reply::Done`] with one descriptor, the eventfd of the new daemon, or by [`Reply::Refused`]. The pages are those
+    /// that it has.
     Rejoin {
         /// [`PROTOCOL_VERSION`] of the client.
         version: u32,
@@ -47,7 +48,7 @@ pub enum Request {
     },
     /// Changes a tenant's quota while it runs (admin). Answered by [`Reply::Done`] or [`Reply::Refused`].
     Set(Change),
-    /// Withholds the tenant's compute (admin).
+    /// Withholds the tenant's compute (admin). Answered, as the next, by [`Reply::Done`] or [`Reply::Refused`].
     Pause {
         /// Whose.
         tenant: String,
@@ -179,7 +180,7 @@ pub struct Change {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Reply {
-    /// The process is a member; with the descriptors of the quota page and the ledger, in this order.
+    /// The process is a member; with the descriptors of the quota page, the ledger and the eventfd, in this order.
     Welcome(Welcome),
     /// The job has its place.
     Granted(Granted),
@@ -280,6 +281,15 @@ pub struct ProcessRow {
     pub compute_used_percent: Option<f64>,
     pub compute_cap_percent: Option<f64>,
     pub compute_guarantee_percent: Option<f64>,
+    /// Time in which some thread waited for credit under the cap.
+    #[serde(default)]
+    pub compute_throttled_seconds: f64,
+    /// Time in which some thread waited for its turn.
+    #[serde(default)]
+    pub compute_waited_seconds: f64,
+    /// Threads that wait for their turn now.
+    #[serde(default)]
+    pub compute_waiting: u32,
     pub weight: u32,
     pub priority: String,
     pub state: String,
@@ -299,6 +309,17 @@ pub struct DeviceRow {
     pub memory_granted_bytes: u64,
     pub memory_charged_bytes: u64,
     pub memory_used_bytes: u64,
+    /// Share of the device's time used in the last second, by whomever.
+    #[serde(default)]
+    pub compute_used_percent: Option<f64>,
+    #[serde(default)]
+    pub compute_guaranteed_percent: f64,
+    /// Jobs that want the device at one time; 0 where one has it for itself.
+    #[serde(default)]
+    pub compute_contended_jobs: u32,
+    /// The tenant whose turn it is.
+    #[serde(default)]
+    pub compute_holder: Option<String>,
     pub jobs: u32,
     pub driver: String,
     pub mig: String,

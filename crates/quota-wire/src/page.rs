@@ -117,6 +117,11 @@ impl QuotaPage {
         }
     }
 
+    /// The compute cap on `device`: one load, for the launch path.
+    pub fn compute_cap(&self, device: DeviceId) -> Option<Percent> {
+        Percent::from_hundredths(self.device(device).compute_cap.load(Ordering::Relaxed))
+    }
+
     /// Everything that holds on `device`. Fields written by one `publish` may be seen one by one.
     pub fn quota(&self, device: DeviceId) -> Quota {
         let entry = self.device(device);

@@ -1,10 +1,11 @@
 //! NVML, found by the loader as `libnvidia-ml.so.1`: the few calls that are needed, each looked up by name.
 #![allow(unsafe_code)]
 
-use super::{Device, DeviceSample, Inventory, parse_uuid};
+use super::{Device, DeviceSample, Inventory, Utilisation, parse_uuid};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use libloading::{Library, Symbol};
 use quota_core::Bytes;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The library's name for the loader.
 pub const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -12,6 +13,8 @@ pub const LIBRARY: &str = "libnvidia-ml.so.1";
 const DEVICES_MAX: c_uint = quota_core::ledger::DEVICES_MAX as c_uint;
 /// Most processes that are looked at on one device.
 const PROCESSES_MAX: usize = 4096;
+/// How old a sample of utilisation may be: a second, and the sixth of one by which NVML is late.
+const UTILISATION_AGE_MAX: Duration = Duration::from_millis(1_170);
 /// NVML's word for "I don't know", as a number of bytes.
 const NOT_AVAILABLE: u64 = u64::MAX;
 const SUCCESS: c_int = 0;
@@ -77,6 +80,31 @@ struct ProcessInfo {
     used_bytes: u64,
     gpu_instance: c_uint,
     compute_instance: c_uint,
+}
+
+/// `nvmlProcessUtilizationSample_t`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct ProcessUtilisation {
+    pid: c_uint,
+    time_us: u64,
+    sm_percent: c_uint,
+    memory_percent: c_uint,
+    encoder_percent: c_uint,
+    decoder_percent: c_uint,
+}
+
+/// The newest sample of each process. A percentage that is none is no data: some drivers leave it unset.
+fn newest(rows: &[ProcessUtilisation]) -> Vec<(u32, u32)> {
+    let mut newest: Vec<ProcessUtilisation> = Vec::new();
+    for row in rows.iter().filter(|row| row.pid != 0 && row.sm_percent <= 100) {
+        match newest.iter_mut().find(|known| known.pid == row.pid) {
+            Some(known) if known.time_us < row.time_us => *known = *row,
+            Some(_) => {}
+            None => newest.push(*row),
+        }
+    }
+    newest.iter().map(|row| (row.pid, row.sm_percent)).collect()
 }
 
 impl Nvml {
@@ -223,7 +251,37 @@ impl Nvml {
                 }
             }
         }
-        DeviceSample { used, processes, error }
+        DeviceSample { used, processes, utilisation: None, error }
+    }
+
+    /// What processes used lately of the first `count` devices: by device, percent by pid; none where the driver doesn't say.
+    pub fn utilisation(&self, count: usize) -> Vec<Utilisation> {
+        let since_us =
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(UTILISATION_AGE_MAX);
+        let since_us = u64::try_from(since_us.as_micros()).unwrap_or(u64::MAX);
+        (0..count as c_uint).map(|index| self.utilisation_of(self.handle(index).ok()?, since_us)).collect()
+    }
+
+    fn utilisation_of(&self, handle: Handle, since_us: u64) -> Utilisation {
+        type Function<'a> =
+            Symbol<'a, unsafe extern "C" fn(Handle, *mut ProcessUtilisation, *mut c_uint, u64) -> c_int>;
+        let function: Function<'_> = self.function("nvmlDeviceGetProcessUtilization").ok()?;
+        let mut capacity = 128;
+        while capacity <= PROCESSES_MAX {
+            let mut rows = vec![ProcessUtilisation::default(); capacity];
+            let mut count = capacity as c_uint;
+            // SAFETY: NVML's signature and structure; `count` says how many fit.
+            match unsafe { function(handle, rows.as_mut_ptr(), &mut count, since_us) } {
+                SUCCESS => {
+                    rows.truncate(count as usize);
+                    return Some(newest(&rows));
+                }
+                INSUFFICIENT_SIZE => capacity *= 4,
+                // Not found: nothing was sampled, which is not the same as nothing used.
+                _ => return None,
+            }
+        }
+        None
     }
 
     /// The newest form of the list that the driver has; the two last ones fill the same structure.
@@ -308,4 +366,16 @@ impl Drop for Nvml {
 
 fn known_bytes(bytes: u64) -> Option<Bytes> {
     (bytes != NOT_AVAILABLE).then_some(Bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentage_that_is_none_is_no_data_and_the_newest_counts() {
+        let row = |pid, time_us, sm_percent| ProcessUtilisation { pid, time_us, sm_percent, ..Default::default() };
+        let rows = [row(7, 2, 40), row(7, 3, 60), row(7, 1, 90), row(8, 1, 4_000_000), row(0, 1, 5), row(9, 1, 100)];
+        assert_eq!(newest(&rows), [(7, 60), (9, 100)]);
+    }
 }

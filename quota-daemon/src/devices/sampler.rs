@@ -2,12 +2,17 @@
 //!
 //! The thread sleeps until it is asked. What it has found lies in one place, and an eventfd says so.
 
-use super::{DeviceSample, Nvml};
+use super::{DeviceSample, Nvml, Utilisation};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// For how long it is told again what processes used.
+const UTILISATION_KEPT: Duration = Duration::from_millis(500);
 
 /// The thread, as its owner sees it.
 #[derive(Debug)]
@@ -15,6 +20,8 @@ pub struct Sampler {
     ask: SyncSender<u64>,
     /// The number of the newest question.
     asked: u64,
+    /// The next sample is to say what processes used.
+    utilisation: Arc<AtomicBool>,
     ready: Arc<OwnedFd>,
     latest: Arc<Mutex<Sample>>,
 }
@@ -38,10 +45,17 @@ impl Sampler {
         let (ask, asked) = sync_channel(1);
         let ready = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let latest = Arc::new(Mutex::new(Sample { devices: vec![DeviceSample::default(); count], answers: 0 }));
-        let sampler = Self { ask, asked: 0, ready: Arc::clone(&ready), latest: Arc::clone(&latest) };
+        let utilisation = Arc::new(AtomicBool::new(false));
+        let sampler = Self {
+            ask,
+            asked: 0,
+            utilisation: Arc::clone(&utilisation),
+            ready: Arc::clone(&ready),
+            latest: Arc::clone(&latest),
+        };
         std::thread::Builder::new()
             .name("sampler".to_owned())
-            .spawn(move || work(&nvml, count, &asked, &latest, &ready))?;
+            .spawn(move || work(&nvml, count, &asked, &utilisation, &latest, &ready))?;
         Ok(sampler)
     }
 
@@ -54,6 +68,13 @@ impl Sampler {
             _ => self.asked += 1,
         }
         self.asked
+    }
+
+    /// The same, for a sample that also says what processes used.
+    pub fn ask_utilisation(&mut self) -> u64 {
+        // Before the question, so that whichever sample answers it has been told.
+        self.utilisation.store(true, Ordering::Release);
+        self.ask()
     }
 
     /// Readable when a sample has come in.
@@ -69,10 +90,26 @@ impl Sampler {
     }
 }
 
-fn work(nvml: &Nvml, count: usize, asked: &Receiver<u64>, latest: &Mutex<Sample>, ready: &OwnedFd) {
+fn work(
+    nvml: &Nvml,
+    count: usize,
+    asked: &Receiver<u64>,
+    utilisation: &AtomicBool,
+    latest: &Mutex<Sample>,
+    ready: &OwnedFd,
+) {
+    // What processes used was asked for, and was told in the sample before the one that answers the question.
+    let mut told: Option<(Instant, Vec<Utilisation>)> = None;
     while let Ok(answers) = asked.recv() {
-        let sample = Sample { devices: nvml.sample(count), answers };
-        *latest.lock().unwrap_or_else(PoisonError::into_inner) = sample;
+        if utilisation.swap(false, Ordering::Acquire) {
+            told = Some((Instant::now(), nvml.utilisation(count)));
+        }
+        told = told.filter(|(at, _)| at.elapsed() < UTILISATION_KEPT);
+        let mut devices = nvml.sample(count);
+        for (device, used) in devices.iter_mut().zip(told.iter().flat_map(|(_, used)| used)) {
+            device.utilisation.clone_from(used);
+        }
+        *latest.lock().unwrap_or_else(PoisonError::into_inner) = Sample { devices, answers };
         let _ = rustix::io::write(ready, &1u64.to_ne_bytes());
     }
 }

@@ -13,7 +13,6 @@ pub(super) fn without_effect(raw: &RawDocument) -> Vec<String> {
         }
     };
     note(raw.listen.is_some(), "listen");
-    note(raw.scheduling.as_ref().is_some_and(RawScheduling::says_something), "scheduling");
     note(raw.audit.as_ref().is_some_and(RawAudit::says_something), "audit");
     for tenant in raw.tenants.iter().flatten() {
         note(tenant.borrow == Some(true), &format!("tenant {}: borrow", tenant.name.0));
@@ -79,15 +78,9 @@ pub(super) struct RawDefaults {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawScheduling {
-    pub(super) policy: Option<String>,
+    pub(super) policy: Option<Scalar>,
     pub(super) quantum: Option<Scalar>,
-    preemption: Option<bool>,
-}
-
-impl RawScheduling {
-    fn says_something(&self) -> bool {
-        self.policy.is_some() || self.quantum.is_some() || self.preemption.is_some()
-    }
+    pub(super) preemption: Option<bool>,
 }
 
 #[derive(serde::Deserialize)]

@@ -40,7 +40,7 @@ fn the_whole_document_is_understood() {
     assert!(!vision.matches.covers(1002, "/a.slice/vision-7"));
     assert!(!vision.matches.covers(1001, "/a.slice/other"));
     assert_eq!((document.tenants[1].name.as_str(), document.tenants[1].compute), ("7", Percent::from_hundredths(1250)));
-    assert_eq!(document.without_effect, ["listen", "scheduling", "audit", "tenant vision: borrow"]);
+    assert_eq!(document.without_effect, ["listen", "audit", "tenant vision: borrow"]);
 }
 
 #[test]
@@ -71,8 +71,17 @@ fn one_mistake_refuses_it_with_its_place() {
         ("devices:\n  - {sharing: sometimes}\n", "expected time-slice"),
         ("devices:\n  - {oversubscribe: 2}\n", "this version can't do it"),
         ("devices:\n  - {max_jobs: 0}\n", "out of range"),
-        ("scheduling: {policy: random}\n", "expected fifo"),
-        ("scheduling: {quantum: 1h}\n", "1ms to 1s"),
+        (
+            "scheduling: {policy: random}\n",
+            "scheduling.policy: \"random\": it is unknown; expected fifo, priority, fair",
+        ),
+        ("scheduling: {policy: 3}\n", "scheduling.policy: \"3\""),
+        ("scheduling: {quantum: 1h}\n", "scheduling.quantum: \"1h\": it is out of range; expected auto, or 1ms to 1s"),
+        ("scheduling: {quantum: 999us}\n", "out of range"),
+        ("scheduling: {quantum: 1001ms}\n", "out of range"),
+        ("scheduling: {quantum: 3}\n", "it is no duration; expected auto, or 1ms to 1s"),
+        ("scheduling: {preemption: perhaps}\n", "line 1"),
+        ("scheduling: {polcy: fifo}\n", "did you mean `policy`?"),
         ("socket: relative\n", "absolute"),
         ("socket: /a\nsocket: /b\n", "line 2"),
         ("[", "line 1"),
@@ -101,4 +110,28 @@ fn a_star_stands_for_anything() {
     ] {
         assert_eq!(wildcard(pattern, text), matches, "{pattern} {text}");
     }
+}
+
+#[test]
+fn scheduling_is_read_and_has_defaults() {
+    let rules = |text: &str| Document::parse(text).expect(text).scheduling;
+    assert_eq!(rules("socket: /a\n"), Rules::default());
+    assert_eq!(rules("scheduling: {}\n"), Rules::default());
+    for (word, policy) in [
+        ("fifo", Policy::Fifo),
+        ("priority", Policy::Priority),
+        ("fair", Policy::Fair),
+        ("priority-fair", Policy::PriorityFair),
+    ] {
+        assert_eq!(rules(&format!("scheduling: {{policy: {word}}}\n")).policy, policy);
+    }
+    for (text, quantum) in [
+        ("auto", Quantum::Adaptive),
+        ("1ms", Quantum::Fixed(1_000_000)),
+        ("2500us", Quantum::Fixed(2_500_000)),
+        ("1s", Quantum::Fixed(1_000_000_000)),
+    ] {
+        assert_eq!(rules(&format!("scheduling: {{quantum: {text}}}\n")).quantum, quantum);
+    }
+    assert!(!rules("scheduling: {preemption: false}\n").preemption && Rules::default().preemption);
 }

@@ -1,6 +1,6 @@
 //! Whether quotas fit on their devices, and if not, why, with the numbers.
 
-use super::{Registry, SharedDevice, Tenant, TenantId};
+use super::{GUARANTEED_MAX, Registry, SharedDevice, Tenant, TenantId};
 use core::fmt;
 use quota_core::{Bytes, Percent};
 use quota_wire::page::Quota;
@@ -69,6 +69,7 @@ impl Registry {
     }
 
     fn could_ever_fit(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
+        self.guarantee_could_fit(index, quota.guarantee, except)?;
         let device = &self.devices[index];
         let Some(asked) = quota.memory_cap else { return Ok(()) };
         let standing: u64 =
@@ -108,16 +109,38 @@ impl Registry {
 
     fn guarantee_fits(&self, index: usize, asked: Option<Percent>, except: Option<TenantId>) -> Result<(), NoRoom> {
         let Some(asked) = asked else { return Ok(()) };
-        let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
-        let promised: u32 =
-            others.filter_map(|(_, tenant)| Some(tenant.grants[index]?.quota.guarantee?.hundredths())).sum();
-        if asked.hundredths() + promised <= Percent::ALL.hundredths() {
+        let promised = self.guaranteed(index, except);
+        if asked.hundredths() + promised <= GUARANTEED_MAX {
             return Ok(());
         }
-        let promised = Percent::from_hundredths(promised).map_or_else(|| "0%".to_owned(), |sum| sum.to_string());
+        let (promised, most) = (in_percent(promised), in_percent(GUARANTEED_MAX));
         Err(NoRoom::NotNow(format!(
-            "a guarantee of {asked} on device {index} does not fit: {promised} are promised already"
+            "a guarantee of {asked} on device {index} does not fit: {promised} are promised already, of {most} that can be"
         )))
+    }
+
+    fn guarantee_could_fit(
+        &self,
+        index: usize,
+        asked: Option<Percent>,
+        except: Option<TenantId>,
+    ) -> Result<(), NoRoom> {
+        let Some(asked) = asked else { return Ok(()) };
+        let others = self.tenants.iter().filter(|(id, tenant)| Some(**id) != except && tenant.is_standing());
+        let standing: u32 = others.map(|(_, tenant)| tenant.guaranteed(index)).sum();
+        if asked.hundredths() + standing <= GUARANTEED_MAX {
+            return Ok(());
+        }
+        let (standing, most) = (in_percent(standing), in_percent(GUARANTEED_MAX));
+        Err(NoRoom::Never(format!(
+            "a guarantee of {asked} on device {index} can never fit: {most} can be promised, {standing} of it by the daemon's document"
+        )))
+    }
+
+    /// What all tenants but `except` are guaranteed on a device, in hundredths of a percent.
+    pub(super) fn guaranteed(&self, device: usize, except: Option<TenantId>) -> u32 {
+        let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
+        others.map(|(_, tenant)| tenant.guaranteed(device)).sum()
     }
 
     fn takes_another_job(&self, index: usize, except: Option<TenantId>) -> Result<(), NoRoom> {
@@ -134,6 +157,16 @@ impl Registry {
         let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
         others.filter(|(_, tenant)| tenant.is_active() && tenant.grants[device].is_some()).count()
     }
+}
+
+impl Tenant {
+    fn guaranteed(&self, device: usize) -> u32 {
+        self.grants[device].and_then(|grant| grant.quota.guarantee).map_or(0, Percent::hundredths)
+    }
+}
+
+fn in_percent(hundredths: u32) -> String {
+    format!("{}%", f64::from(hundredths) / 100.0)
 }
 
 fn capacity_in_words(device: &SharedDevice) -> String {

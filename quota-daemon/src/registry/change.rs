@@ -3,7 +3,7 @@
 use super::job::Wish;
 use super::queue::check_shares;
 use super::rows::Usage;
-use super::{Action, Origin, Registry, TenantId};
+use super::{Action, GUARANTEED_MAX, Origin, Registry, TenantId};
 use crate::document::Document;
 use quota_core::Bytes;
 use quota_wire::message::Change;
@@ -53,6 +53,26 @@ impl Registry {
         Ok(message)
     }
 
+    /// Withholds a tenant's compute, or gives it back.
+    ///
+    /// # Errors
+    /// One line with those that there are, when there is no such tenant.
+    pub fn pause(&mut self, name: &str, paused: bool, actions: &mut Vec<Action>) -> Result<String, String> {
+        let id = self.tenant_named(name).ok_or_else(|| self.no_such_tenant(name))?;
+        let tenant = self.tenants.get_mut(&id).expect("just found");
+        if tenant.paused == paused {
+            return Ok(format!("tenant {name}: {}", if paused { "it is paused already" } else { "it is not paused" }));
+        }
+        tenant.paused = paused;
+        self.changed.insert(id);
+        actions.push(Action::Publish(id));
+        let done =
+            if paused { "paused: it gets no compute until it is resumed, and keeps its memory" } else { "resumed" };
+        let message = format!("tenant {name}: {done}");
+        actions.push(Action::Note(message.clone()));
+        Ok(message)
+    }
+
     /// Replaces the document: device rules and standing grants; what runs keeps what it has.
     ///
     /// # Errors
@@ -78,6 +98,9 @@ impl Registry {
                 Some(gone) if !next.tenants.contains_key(id) => Action::Forget(*id, gone.name.clone()),
                 _ => Action::Publish(*id),
             });
+        }
+        if self.rules != next.rules {
+            actions.push(Action::Reschedule);
         }
         *self = next;
         self.pump(actions);
@@ -108,6 +131,13 @@ impl Registry {
     /// True for a document under which everything that is granted has room.
     fn check_capacity(&self) -> Result<(), String> {
         for (index, device) in self.devices.iter().enumerate() {
+            let guaranteed = self.guaranteed(index, None);
+            if guaranteed > GUARANTEED_MAX {
+                let (guaranteed, most) = (f64::from(guaranteed) / 100.0, f64::from(GUARANTEED_MAX) / 100.0);
+                return Err(format!(
+                    "device {index}: {guaranteed}% of compute would be guaranteed, of {most}% that can be"
+                ));
+            }
             let (granted, capacity) = (self.granted(index, None), device.capacity());
             if granted > capacity {
                 return Err(format!(

@@ -1,5 +1,6 @@
 //! A process with the shim says hello: which tenant is it of, and on what terms?
 
+use super::queue::check_shares;
 use super::{
     Action, Ask, ConnectionId, MEMBERSHIPS_PER_PROCESS_MAX, Member, Origin, Registry, TENANTS_MAX, Tenant, TenantId,
     Welcome,
@@ -116,6 +117,9 @@ impl Registry {
         asks: &[(usize, Ask)],
     ) -> Result<(u32, bool), String> {
         let wants = self.wants(id, asks);
+        for (_, quota) in &wants {
+            check_shares(quota)?;
+        }
         let sees: Vec<usize> = asks.iter().map(|(index, _)| *index).collect();
         self.fits(&self.needs(Some(id), &sees, &wants), Some(id), true).map_err(|no_room| no_room.to_string())?;
         let tenant = &self.tenants[&id];

@@ -23,6 +23,9 @@ pub struct TenantRecord {
     pub members: Vec<MemberRecord>,
     /// The processes of `gpuquota run`.
     pub jobs: Vec<ProcessRecord>,
+    /// Whether its compute is withheld.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 /// Where a tenant came from.
@@ -125,7 +128,8 @@ impl Registry {
         id: TenantId,
         process_of: &dyn Fn(ConnectionId) -> Option<ProcessRecord>,
     ) -> Option<TenantRecord> {
-        let tenant = self.tenants.get(&id).filter(|tenant| tenant.is_active())?;
+        let tenant =
+            self.tenants.get(&id).filter(|tenant| tenant.is_active() || (tenant.is_standing() && tenant.paused))?;
         let uuid = |device: usize| self.devices[device].uuid_text.clone();
         let grant = |(device, grant): (usize, &Option<Grant>)| {
             grant.as_ref().map(|grant| GrantRecord {
@@ -161,7 +165,14 @@ impl Registry {
             grants: tenant.grants.iter().enumerate().filter_map(grant).collect(),
             members: tenant.members.values().map(member).collect(),
             jobs: tenant.jobs.iter().filter_map(|job| process_of(*job)).collect(),
+            paused: tenant.paused,
         })
+    }
+
+    /// True when nothing but a pause is to be taken back, and there is a tenant of the document to take it.
+    pub fn stays_paused(&self, record: &TenantRecord) -> bool {
+        let standing = |id| self.tenants.get(&id).is_some_and(Tenant::is_standing);
+        record.paused && self.tenant_named(&record.name).is_some_and(standing)
     }
 
     /// Takes a tenant back with those of its processes that still live, each under a connection that it may
@@ -201,6 +212,7 @@ impl Registry {
         }
         tenant.members.extend(members);
         tenant.jobs.extend(jobs);
+        tenant.paused = record.paused;
         self.changed.insert(id);
         id
     }
@@ -223,12 +235,17 @@ impl Registry {
         }
     }
 
-    /// A process that was taken back says hello on a connection of its own; that under which it was a member
-    /// until now.
+    /// A process that was taken back says hello on a connection of its own: that under which it was a member
+    /// until now, and its tenant.
     ///
     /// # Errors
     /// When it is no such process; one line.
-    pub fn rejoin(&mut self, connection: ConnectionId, pid: u32, slot: u32) -> Result<(ConnectionId, &str), String> {
+    pub fn rejoin(
+        &mut self,
+        connection: ConnectionId,
+        pid: u32,
+        slot: u32,
+    ) -> Result<(ConnectionId, TenantId), String> {
         let of = |tenant: &Tenant| {
             let member = tenant.members.iter().find(|(_, member)| member.peer.pid == pid && member.slot == slot);
             member.map(|(connection, _)| *connection)
@@ -238,6 +255,6 @@ impl Registry {
         let tenant = self.tenants.get_mut(&id).expect("just found");
         let member = tenant.members.remove(&before).expect("just found");
         tenant.members.insert(connection, member);
-        Ok((before, &tenant.name))
+        Ok((before, id))
     }
 }

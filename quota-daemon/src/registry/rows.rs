@@ -2,6 +2,7 @@
 
 use super::{ConnectionId, Member, Origin, Registry, Tenant, TenantId};
 use crate::devices::DeviceSample;
+use crate::shares::{ComputeClaim, Shares, seconds, tenths};
 use quota_core::Bytes;
 use quota_core::Percent;
 use quota_wire::message::{DeviceRow, ProcessRow};
@@ -13,6 +14,33 @@ pub trait Usage {
 
     /// What of that was measured, not asked for.
     fn overhead(&self, tenant: TenantId, slot: u32, device: usize) -> Bytes;
+
+    /// What the process in `slot` says of its use of a device's time; none where it hasn't used the device.
+    fn compute(&self, _tenant: TenantId, _slot: u32, _device: usize) -> Option<ComputeClaim> {
+        None
+    }
+}
+
+/// What is known besides the registry when rows are made.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// What the pages say.
+    pub usage: &'a dyn Usage,
+    /// What the driver says.
+    pub sample: &'a [DeviceSample],
+    /// What was seen of the use of devices.
+    pub shares: &'a Shares,
+    /// The time, in nanoseconds of the monotonic clock.
+    pub now_ns: u64,
+}
+
+/// Who has the token of a device, by the arbiter's word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Token {
+    /// Who may launch, as [`TenantId::number`].
+    pub holder: Option<u64>,
+    /// Tenants that have work.
+    pub contenders: u32,
 }
 
 /// Which process is a member, by all its names.
@@ -30,6 +58,12 @@ pub struct MemberName {
 
 /// The state of a process that nobody manages.
 const FOREIGN: &str = "foreign";
+/// That of one which nothing holds back.
+const RUNNING: &str = "running";
+/// That of a member without any quota.
+const UNMANAGED: &str = "unmanaged";
+/// Threads of one process that are believed to wait.
+const WAITING_MAX: u32 = 1 << 16;
 
 impl Registry {
     /// All processes: the members, then what the driver sees besides.
@@ -37,31 +71,35 @@ impl Registry {
     /// `describe` says what the system knows of a pid: user, command, start.
     pub fn process_rows(
         &self,
-        usage: &dyn Usage,
-        sample: &[DeviceSample],
+        view: &View<'_>,
         describe: &dyn Fn(u32) -> Option<(u32, String, String)>,
     ) -> Vec<ProcessRow> {
         let mut rows = Vec::new();
         for (id, tenant) in &self.tenants {
-            for member in tenant.members.values() {
-                self.member_rows(*id, tenant, member, usage, sample, &mut rows);
+            for (connection, member) in &tenant.members {
+                let name = MemberName { connection: *connection, tenant: *id, slot: member.slot, pid: member.peer.pid };
+                self.member_rows(name, tenant, member, view, &mut rows);
             }
         }
         let known: Vec<u32> =
             self.tenants.values().flat_map(|tenant| tenant.members.values()).map(|it| it.peer.pid).collect();
-        for (index, device) in sample.iter().enumerate().take(self.devices.len()) {
+        for (index, device) in view.sample.iter().enumerate().take(self.devices.len()) {
             for (pid, bytes) in device.processes.iter().filter(|(pid, _)| !known.contains(pid)) {
-                rows.extend(describe(*pid).map(|facts| self.foreign_row(index, *pid, *bytes, facts)));
+                let used = driver_percent(device, *pid);
+                let row = describe(*pid).map(|facts| self.foreign_row(index, *pid, *bytes, facts));
+                rows.extend(row.map(|row| ProcessRow { compute_used_percent: used, ..row }));
             }
         }
         rows
     }
 
     /// All devices.
-    pub fn device_rows(&self, usage: &dyn Usage, sample: &[DeviceSample]) -> Vec<DeviceRow> {
+    pub fn device_rows(&self, view: &View<'_>, tokens: &[Token]) -> Vec<DeviceRow> {
         let row = |(index, device): (usize, &super::SharedDevice)| {
-            let seen = sample.get(index);
-            let charged = self.tenants.keys().map(|id| self.charged(*id, index, usage).0).sum();
+            let seen = view.sample.get(index);
+            let charged = self.tenants.keys().map(|id| self.charged(*id, index, view.usage).0).sum();
+            let token = tokens.get(index).copied().unwrap_or_default();
+            let holder = self.tenants.iter().find(|(id, _)| Some(id.number()) == token.holder);
             let error = seen.and_then(|seen| seen.error.clone());
             DeviceRow {
                 device: index as u32,
@@ -72,6 +110,11 @@ impl Registry {
                 memory_granted_bytes: self.granted(index, None).0,
                 memory_charged_bytes: charged,
                 memory_used_bytes: seen.and_then(|seen| seen.used).unwrap_or_default().0,
+                compute_used_percent: self.used_percent(index, view),
+                compute_guaranteed_percent: f64::from(self.guaranteed(index, None)) / 100.0,
+                // One alone shares with nobody.
+                compute_contended_jobs: if token.contenders > 1 { token.contenders } else { 0 },
+                compute_holder: holder.map(|(_, tenant)| tenant.name.clone()),
                 jobs: self.jobs_on(index, None) as u32,
                 driver: self.driver.clone(),
                 mig: device.mig.clone(),
@@ -81,6 +124,17 @@ impl Registry {
             }
         };
         self.devices.iter().enumerate().map(row).collect()
+    }
+
+    /// The share of a device's time that was used lately, by members and by others; none where nothing is known.
+    fn used_percent(&self, device: usize, view: &View<'_>) -> Option<f64> {
+        let members: Vec<MemberName> = self.members().collect();
+        let of_members = members.iter().filter_map(|member| member_percent(*member, device, view));
+        let sample = view.sample.get(device);
+        let of_others = sample.into_iter().flat_map(|sample| sample.utilisation.iter().flatten());
+        let of_others = of_others.filter(|(pid, _)| members.iter().all(|member| member.pid != *pid));
+        let all: Vec<f64> = of_members.chain(of_others.map(|(_, percent)| f64::from(*percent))).collect();
+        (!all.is_empty()).then(|| tenths(all.iter().sum::<f64>().min(100.0)))
     }
 
     /// What all processes of a tenant have charged on a device: no more than the device has.
@@ -93,13 +147,13 @@ impl Registry {
     /// One row for each device on which the process holds something; for its first device when there is none.
     fn member_rows(
         &self,
-        id: TenantId,
+        name: MemberName,
         tenant: &Tenant,
         member: &Member,
-        usage: &dyn Usage,
-        sample: &[DeviceSample],
+        view: &View<'_>,
         rows: &mut Vec<ProcessRow>,
     ) {
+        let (id, View { usage, sample, .. }) = (name.tenant, *view);
         let seen_by_driver = |index: usize| {
             let processes = sample.get(index).map(|device| device.processes.as_slice()).unwrap_or_default();
             processes.iter().find(|(pid, _)| *pid == member.peer.pid).map(|(_, bytes)| bytes.unwrap_or_default())
@@ -109,19 +163,22 @@ impl Registry {
             // What the driver holds beyond the charges is overhead that is about to be booked.
             let beyond = driver.unwrap_or_default().0.saturating_sub(charged.0);
             let overhead = Bytes(usage.overhead(id, member.slot, index).0.min(charged.0) + beyond);
-            rows.push(self.member_row(tenant, member, index, charged, overhead));
+            let row = self.member_row(tenant, member, index, charged, overhead);
+            rows.push(with_compute(row, tenant, name, view));
         };
         for index in 0..self.devices.len() {
             let charged = Bytes(usage.charged(id, member.slot, index).0.min(self.devices[index].total.0));
             let driver = seen_by_driver(index);
-            if charged.0 > 0 || driver.is_some() {
+            let uses = usage.compute(id, member.slot, index).is_some();
+            if charged.0 > 0 || driver.is_some() || uses {
                 push(index, charged, driver);
             }
         }
         if rows.len() == before
             && let Some(first) = member.sees.first()
         {
-            rows.push(self.member_row(tenant, member, *first, Bytes(0), Bytes(0)));
+            let row = self.member_row(tenant, member, *first, Bytes(0), Bytes(0));
+            rows.push(with_compute(row, tenant, name, view));
         }
     }
 
@@ -152,8 +209,9 @@ impl Registry {
             compute_guarantee_percent: percent(quota.guarantee),
             weight: quota.weight,
             priority: quota.priority.to_string(),
-            state: if unmanaged { "unmanaged" } else { "running" }.to_owned(),
+            state: if unmanaged { UNMANAGED } else { RUNNING }.to_owned(),
             started: member.peer.started.clone(),
+            ..ProcessRow::default()
         }
     }
 
@@ -188,11 +246,12 @@ impl Registry {
 
     /// What the driver says a member holds on a device; none where it doesn't say.
     ///
-    /// The driver counts by process. Of one that is a member several times, this one's part is what the other
-    /// memberships are not charged.
+    /// The driver counts by process. Of one that is a member several times (`all` its memberships), this one's part is
+    /// what the others are not charged.
     pub fn held_on(
         &self,
         member: &MemberName,
+        all: &[MemberName],
         device: usize,
         usage: &dyn Usage,
         sample: &[DeviceSample],
@@ -202,13 +261,49 @@ impl Registry {
             Some((_, bytes)) => (*bytes)?,
             None => Bytes(0),
         };
-        let others = self.memberships(member.pid).into_iter().filter(|other| other.0 != member.connection);
-        let elsewhere = others.map(|(_, tenant, slot)| usage.charged(tenant, slot, device).0).sum::<u64>();
+        let others = all.iter().filter(|other| other.connection != member.connection);
+        let elsewhere = others.map(|other| usage.charged(other.tenant, other.slot, device).0).sum::<u64>();
         Some(Bytes(held.0.saturating_sub(elsewhere)))
     }
 
     /// The pid of the member that was made on a connection.
     pub fn pid_of(&self, connection: ConnectionId) -> Option<u32> {
         self.tenants.values().find_map(|tenant| tenant.members.get(&connection)).map(|member| member.peer.pid)
+    }
+}
+
+/// What a member used lately: as measured where it is counted, else as the driver says.
+fn member_percent(name: MemberName, device: usize, view: &View<'_>) -> Option<f64> {
+    let claim = view.usage.compute(name.tenant, name.slot, device).filter(|claim| claim.counted);
+    let measured = claim.and_then(|claim| view.shares.percent(name.connection, device, claim.busy_ns, view.now_ns));
+    measured.or_else(|| driver_percent(view.sample.get(device)?, name.pid))
+}
+
+/// What the driver says a process used lately: nothing, where it speaks of others only.
+fn driver_percent(sample: &DeviceSample, pid: u32) -> Option<f64> {
+    let rows = sample.utilisation.as_ref()?;
+    let row = rows.iter().find(|(other, _)| *other == pid);
+    Some(row.map_or(0.0, |(_, percent)| f64::from((*percent).min(100))))
+}
+
+fn with_compute(row: ProcessRow, tenant: &Tenant, name: MemberName, view: &View<'_>) -> ProcessRow {
+    let device = row.device as usize;
+    let used = member_percent(name, device, view);
+    let claim = view.usage.compute(name.tenant, name.slot, device).unwrap_or_default();
+    let state = match () {
+        () if tenant.paused => "paused",
+        () if claim.waiting > 0 && claim.counted => "waiting",
+        () if claim.throttled > 0 => "throttled",
+        () if row.state == UNMANAGED => UNMANAGED,
+        () if claim.counted && !claim.under_way && used.is_none_or(|percent| percent == 0.0) => "idle",
+        () => RUNNING,
+    };
+    ProcessRow {
+        compute_used_percent: used,
+        compute_throttled_seconds: seconds(claim.throttled_ns, view.now_ns),
+        compute_waited_seconds: seconds(claim.waited_ns, view.now_ns),
+        compute_waiting: claim.waiting.min(WAITING_MAX),
+        state: state.to_owned(),
+        ..row
     }
 }

@@ -1,5 +1,6 @@
 //! Claims about the registry, on a node without clock or sockets.
 
+mod compute;
 mod rows;
 
 use super::*;
@@ -380,7 +381,7 @@ fn who_asks_for_nothing_is_unmanaged_and_not_counted() {
     assert_eq!(node.cap(&free.name), None);
     let (_, asked) = node.member(&peer(11, 7), hello(None, Some(79), 1));
     assert_ne!(free.tenant, asked.tenant);
-    let rows = node.registry.process_rows(&node.charged, &[], &|_| None);
+    let rows = node.registry.process_rows(&rows::view(&node.charged, &[]), &|_| None);
     let states: Vec<(u32, &str)> = rows.iter().map(|row| (row.pid, row.state.as_str())).collect();
     assert_eq!(states, [(10, "unmanaged"), (11, "running")]);
 }
@@ -428,15 +429,6 @@ fn a_device_takes_so_many_jobs() {
     assert!(node.refusal(7, admit("c", "1GiB")).contains("at most 2 jobs"));
     let (waiting, _) = node.admit(7, queued("c", "1GiB", QueueLimit::Forever));
     assert_eq!(granted(&node.closed(first)), [(waiting, "c".to_owned())]);
-}
-
-#[test]
-fn guarantees_are_promised_once() {
-    let mut node = Node::new(1, "");
-    let ask = |name: &str, hundredths| Admit { guarantee: Some(hundredths), ..admit(name, "1GiB") };
-    node.admit(7, ask("a", 6000));
-    assert!(node.refusal(7, ask("b", 5000)).contains("60% are promised"));
-    assert_eq!(granted(&node.admit(7, ask("b", 4000)).1).len(), 1);
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Server {
     pub(super) fn close(&mut self, id: ConnectionId) {
         let Some(client) = self.clients.remove(&id) else { return };
         let _ = epoll::delete(&self.epoll, &client.connection);
-        self.lists.retain(|(waiting, _, _)| *waiting != id);
+        self.lists.retain(|list| list.connection != id);
         self.measures.retain(|measure| measure.connection != id);
         let mut actions = Vec::new();
         self.registry.closed(id, &mut actions);

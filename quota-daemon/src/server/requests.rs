@@ -1,10 +1,11 @@
 //! What clients ask for, and the answers.
 
 use super::{SAMPLE_WAIT_MAX, Server};
+use crate::arbiter::now_ns;
 use crate::document::Document;
 use crate::log;
 use crate::peer::{Peer, command, death_notice, started, user};
-use crate::registry::{ConnectionId, Welcome};
+use crate::registry::{ConnectionId, TenantId, Token, View, Welcome};
 use quota_core::settings::LogLevel;
 use quota_wire::message::{self, About, Hello, PROTOCOL_VERSION, ROWS_PER_PACKET, Reply, Request};
 use quota_wire::socket::WireError;
@@ -15,11 +16,21 @@ use std::time::{Duration, Instant};
 /// Bytes of rows that go into one packet; the rest is for what is around them.
 const ROW_BYTES_PER_PACKET: usize = message::PACKET_BYTES_MAX - 1024;
 
-/// A list that somebody waits for.
+/// What a list is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum List {
+pub(super) enum Of {
     Processes,
     Devices,
+}
+
+/// A list that somebody waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct List {
+    pub(super) connection: ConnectionId,
+    of: Of,
+    /// The number of the sample's question.
+    asked: u64,
+    pub(super) deadline: Instant,
 }
 
 /// A member that waits to hear what it holds.
@@ -45,8 +56,8 @@ impl Server {
             }
             Request::Rejoin { version, slot } => return self.rejoin(id, version, slot),
             Request::Measure { sequence } => return self.measure(id, sequence),
-            Request::Processes => return self.list(id, List::Processes),
-            Request::Devices => return self.list(id, List::Devices),
+            Request::Processes => return self.list(id, Of::Processes),
+            Request::Devices => return self.list(id, Of::Devices),
             Request::About => return self.send(id, Reply::About(self.about())),
             Request::Find { tenant } => {
                 let reply = match self.registry.find(&tenant) {
@@ -69,6 +80,8 @@ impl Server {
         let mut actions = Vec::new();
         let done = match request {
             Request::Set(change) => self.registry.set(&change, &self.pages, &mut actions),
+            Request::Pause { tenant } => self.registry.pause(&tenant, true, &mut actions),
+            Request::Resume { tenant } => self.registry.pause(&tenant, false, &mut actions),
             Request::Apply { document } => Document::parse(&document)
                 .map_err(|error| error.to_string())
                 .and_then(|document| self.registry.apply(&document, &mut actions)),
@@ -114,14 +127,18 @@ impl Server {
 
     /// A process that was taken back says hello on a connection of its own.
     fn rejoin(&mut self, id: ConnectionId, version: u32, slot: u32) {
-        let reply = match self.try_rejoin(id, version, slot) {
-            Ok(message) => Reply::Done { message },
-            Err(reason) => Reply::Refused { reason },
+        let (tenant, message) = match self.try_rejoin(id, version, slot) {
+            Ok(joined) => joined,
+            Err(reason) => return self.send(id, Reply::Refused { reason }),
         };
-        self.send(id, reply);
+        let reply = Reply::Done { message };
+        let poke = self.pages.get(tenant).map(|pages| pages.common().poke.as_fd());
+        let (Some(poke), Some(client)) = (poke, self.clients.get(&id)) else { return self.send(id, reply) };
+        // Sent at once, as a welcome is: the connection is fresh. Who can't be reached is noticed as such.
+        let _ = client.connection.send(&reply, &[poke]);
     }
 
-    fn try_rejoin(&mut self, id: ConnectionId, version: u32, slot: u32) -> Result<String, String> {
+    fn try_rejoin(&mut self, id: ConnectionId, version: u32, slot: u32) -> Result<(TenantId, String), String> {
         if version != PROTOCOL_VERSION {
             return Err(format!("the library speaks protocol {version}, this daemon {PROTOCOL_VERSION}"));
         }
@@ -131,11 +148,12 @@ impl Server {
         let notice = death_notice(client.connection.as_fd(), pid).map_err(unwatched)?;
         self.watch(&notice, id.0 * 2 + 1).map_err(unwatched)?;
         let (before, tenant) = self.registry.rejoin(id, pid, slot)?;
-        let message = format!("tenant {tenant}: process {pid} is back");
+        let name = self.registry.name_of(tenant).unwrap_or_default();
+        let message = format!("tenant {name}: process {pid} is back");
         self.notices.remove(&before);
         self.notices.insert(id, notice);
         log::line(LogLevel::Info, format_args!("{message}"));
-        Ok(message)
+        Ok((tenant, message))
     }
 
     /// A process that called exec says hello again; what it held before is gone, and so are its marks.
@@ -154,6 +172,8 @@ impl Server {
     pub(super) fn welcome(&mut self, welcome: &Welcome) -> std::io::Result<()> {
         let pages = self.pages.of(welcome.tenant, &self.registry)?;
         pages.occupy(welcome.slot, welcome.pid);
+        self.arbiter.set(welcome.tenant, pages.common(), &self.registry);
+        self.arbiter.occupy(welcome.tenant, welcome.slot, welcome.pid);
         let reply = Reply::Welcome(message::Welcome {
             version: PROTOCOL_VERSION,
             tenant: welcome.name.clone(),
@@ -213,32 +233,42 @@ impl Server {
     }
 
     /// Asks the driver first; the answer follows when it has said something, or has been silent for too long.
-    fn list(&mut self, id: ConnectionId, list: List) {
-        self.sampler.ask();
+    fn list(&mut self, id: ConnectionId, of: Of) {
+        let asked = self.sampler.ask_utilisation();
         // A driver that hangs has been waited for once already.
         let patience = if self.driver_hangs { Duration::ZERO } else { SAMPLE_WAIT_MAX };
-        self.lists.retain(|(waiting, _, _)| *waiting != id);
-        self.lists.push((id, list, Instant::now() + patience));
+        self.lists.retain(|waiting| waiting.connection != id);
+        self.lists.push(List { connection: id, of, asked, deadline: Instant::now() + patience });
     }
 
-    /// Answers those who wait for lists: all, or those whose patience is over.
-    pub(super) fn answer_lists(&mut self, due: Option<Instant>) {
-        let is_due = |(_, _, deadline): &(ConnectionId, List, Instant)| due.is_none_or(|now| *deadline <= now);
+    /// Answers those who wait for lists: whose question came before the sample with this number, or whose patience
+    /// is over.
+    pub(super) fn answer_lists(&mut self, answers: u64, now: Instant) {
+        let is_due = |list: &List| list.asked <= answers || list.deadline <= now;
         let (due, left): (Vec<_>, Vec<_>) = self.lists.drain(..).partition(is_due);
         self.lists = left;
-        for (id, list, _) in due {
-            match list {
-                List::Processes => {
+        for List { connection, of, .. } in due {
+            match of {
+                Of::Processes => {
                     let describe = |pid: u32| Some((user(pid)?, command(pid), started(pid)));
-                    let rows = self.registry.process_rows(&self.pages, &self.sample, &describe);
-                    self.send_rows(id, rows, |rows, last| Reply::Processes { rows, last });
+                    let rows = self.registry.process_rows(&self.view(), &describe);
+                    self.send_rows(connection, rows, |rows, last| Reply::Processes { rows, last });
                 }
-                List::Devices => {
-                    let rows = self.registry.device_rows(&self.pages, &self.sample);
-                    self.send_rows(id, rows, |rows, last| Reply::Devices { rows, last });
+                Of::Devices => {
+                    let tokens: Vec<Token> = (0..self.sample.len()).map(|device| self.token(device)).collect();
+                    let rows = self.registry.device_rows(&self.view(), &tokens);
+                    self.send_rows(connection, rows, |rows, last| Reply::Devices { rows, last });
                 }
             }
         }
+    }
+
+    fn view(&self) -> View<'_> {
+        View { usage: &self.pages, sample: &self.sample, shares: &self.shares, now_ns: now_ns() }
+    }
+
+    fn token(&self, device: usize) -> Token {
+        Token { holder: self.arbiter.holder(device), contenders: self.arbiter.contenders(device) }
     }
 
     fn send_rows<T: Serialize>(&mut self, id: ConnectionId, rows: Vec<T>, reply: impl Fn(Vec<T>, bool) -> Reply) {

@@ -65,13 +65,17 @@ impl Server {
                 jobs.push(connection);
             }
         }
-        if members.is_empty() && jobs.is_empty() {
+        if members.is_empty() && jobs.is_empty() && !self.registry.stays_paused(record) {
             return self.store.remove(&record.name);
         }
         let tenant = self.registry.adopt(record, &members, &jobs);
         if let Some(pages) = pages {
             pages.bury();
+            self.arbiter.set(tenant, pages.common(), &self.registry);
             self.pages.insert(tenant, pages, &self.registry);
+            for (_, member) in &members {
+                self.arbiter.occupy(tenant, member.slot, member.pid);
+            }
         }
         let (members, jobs) = (members.len(), jobs.len());
         let text = format!("tenant {}: taken back with {members} processes and {jobs} jobs", record.name);

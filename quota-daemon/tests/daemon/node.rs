@@ -110,6 +110,40 @@ impl Node {
         })
     }
 
+    /// Kills the daemon, and starts another one in its place.
+    pub(crate) fn restart(&mut self, machine: &str) {
+        let mut daemon = self.daemon.take().expect("started");
+        daemon.kill().expect("it lives");
+        daemon.wait().expect("it lived");
+        self.daemon = Some(self.command(machine, &[]).stderr(Stdio::null()).spawn().expect("it starts"));
+        eventually("the new one listens", || Connection::connect(&self.socket(), Instant::now()).is_ok());
+    }
+
+    /// How often a thread of the daemon has gone to sleep by itself.
+    pub(crate) fn switches(&self, thread: &str) -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.daemon_pid())).expect("it lives");
+        let of = tasks
+            .flatten()
+            .find(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == thread));
+        let status = std::fs::read_to_string(of.expect("there is one").path().join("status")).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("shown");
+        line.trim().parse().expect("a number")
+    }
+
+    /// Processor time that the daemon has used, in seconds.
+    pub(crate) fn cpu(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.daemon_pid())).expect("it lives");
+        let fields = stat.rsplit(')').next().expect("there is always one").split_whitespace();
+        let ticks = fields.skip(11).take(2).map(|ticks| ticks.parse::<f64>().expect("a number"));
+        ticks.sum::<f64>() / 100.0
+    }
+
+    /// Memory that the daemon has, in the kernel's words.
+    pub(crate) fn resident(&self) -> String {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon_pid())).expect("it lives");
+        status.lines().find(|line| line.starts_with("VmRSS:")).expect("shown").to_owned()
+    }
+
     pub(crate) fn daemon_pid(&self) -> u32 {
         self.daemon.as_ref().expect("started").id()
     }

@@ -119,6 +119,13 @@ pub(crate) fn destroy_green_context(green: usize) -> Called<()> {
     when_done(call!(cuGreenCtxDestroy(green as CUgreenCtx => CUgreenCtx)), ())
 }
 
+/// The device of a green context.
+pub(crate) fn device_of_green_context(green: usize) -> Option<CUdevice> {
+    let mut context: CUcontext = core::ptr::null_mut();
+    let code = call!(cuCtxFromGreenCtx(&mut context => *mut CUcontext, green as CUgreenCtx => CUgreenCtx));
+    if code.is_success() { super::device_of_context(context as usize) } else { None }
+}
+
 pub(crate) fn destroy_external_memory(memory: usize) -> Called<()> {
     when_done(call!(cuDestroyExternalMemory(memory as CUexternalMemory => CUexternalMemory)), ())
 }

@@ -1,11 +1,11 @@
 //! Contexts cost memory, which is measured; their end gives it back, with their pointers and arrays (not pools, not
-//! physical handles).
+//! physical handles). Who has one takes part in the device's time.
 #![allow(non_snake_case)]
 
 use super::{Answer, Undone};
 use crate::args::{Out, Raw};
 use crate::entry::Next;
-use crate::{account, calls, live, overhead};
+use crate::{account, calls, live, overhead, pace};
 use core::ffi::c_void;
 use driver_api::{
     CUcontext, CUctxCreateParams, CUdevResourceDesc, CUdevice, CUexecAffinityParam, CUgreenCtx, VdpGetProcAddress,
@@ -89,7 +89,9 @@ fn made(next: Next<'_>, out: Out<*mut c_void>, device: CUdevice, undo: impl FnOn
         let _ = undo(out.get());
         out.set(before);
         overhead::settle(account);
-    })
+    })?;
+    pace::attach(device);
+    Ok(())
 }
 
 pub(crate) fn cuCtxDestroy_v2(next: Next<'_>, ctx: CUcontext) -> Answer {
@@ -101,6 +103,7 @@ pub(crate) fn cuCtxDestroy(next: Next<'_>, ctx: CUcontext) -> Answer {
 }
 
 fn destroy(next: Next<'_>, context: CUcontext) -> Answer {
+    pace::context_going(context as usize);
     overhead::around_free(|| {
         let inside = live::context_ends(context as usize);
         let answer = next.call();
@@ -124,6 +127,7 @@ fn ending(next: Next<'_>, credit: impl FnOnce()) -> Answer {
 
 /// Destroys the context when its last attachment goes; the driver then no longer knows it.
 pub(crate) fn cuCtxDetach(next: Next<'_>, ctx: CUcontext) -> Answer {
+    pace::context_going(ctx as usize);
     ending(next, || {
         if calls::device_of_context(ctx as usize).is_none() {
             live::context_is_gone(ctx as usize);
@@ -135,6 +139,7 @@ pub(crate) fn cuCtxDetach(next: Next<'_>, ctx: CUcontext) -> Answer {
 pub(crate) fn cuDevicePrimaryCtxRetain(next: Next<'_>, pctx: Out<CUcontext>, dev: CUdevice) -> Answer {
     if calls::primary_is_active(dev) {
         next.call()?;
+        pace::attach(dev);
     } else {
         made(next, pctx, dev, |_| calls::release_primary(dev))?;
     }
@@ -152,6 +157,7 @@ pub(crate) fn cuDevicePrimaryCtxRelease(next: Next<'_>, dev: CUdevice) -> Answer
 
 /// Only the release that takes the count to zero ends the context; the driver counts.
 fn release_primary(next: Next<'_>, device: CUdevice) -> Answer {
+    pace::primary_going(device);
     ending(next, || {
         if !calls::primary_is_active(device) {
             live::primary_is_gone(device);
@@ -168,6 +174,7 @@ pub(crate) fn cuDevicePrimaryCtxReset(next: Next<'_>, dev: CUdevice) -> Answer {
 }
 
 fn reset_primary(next: Next<'_>, device: CUdevice) -> Answer {
+    pace::primary_going(device);
     ending(next, || live::primary_is_gone(device))
 }
 
@@ -180,12 +187,18 @@ pub(crate) fn cuGreenCtxCreate(
     _flags: u32,
 ) -> Answer {
     if calls::primary_is_active(dev) {
-        return next.call();
+        next.call()?;
+        pace::attach(dev);
+        return Ok(());
     }
     made(next, phCtx, dev, |green| calls::destroy_green_context(green as usize))
 }
 
-pub(crate) fn cuGreenCtxDestroy(next: Next<'_>, _hCtx: CUgreenCtx) -> Answer {
+pub(crate) fn cuGreenCtxDestroy(next: Next<'_>, hCtx: CUgreenCtx) -> Answer {
+    // Nobody can tell beforehand whether the primary context goes with it.
+    if let Some(device) = calls::device_of_green_context(hCtx as usize) {
+        pace::primary_going(device);
+    }
     ending(next, || {
         // The device isn't known any more, nor whether the primary context went with it.
         live::primaries_are(calls::primary_is_active);

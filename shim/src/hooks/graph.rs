@@ -1,11 +1,12 @@
 //! Graphs: nothing is charged when a node is made or captured; a launch is charged what its allocations add to what
-//! the device keeps for graphs.
+//! the device keeps for graphs, and paced as a whole.
 #![allow(non_snake_case)]
 
-use super::Answer;
+use super::{Answer, Code};
 use crate::args::{Out, Raw};
 use crate::entry::{Lane, Next};
 use crate::graphs::{self, Plan};
+use crate::pace::{self, Work};
 use crate::{calls, overhead, pools};
 use core::ffi::c_char;
 use driver_api::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUdevice, CUgraph, CUgraphExec, CUgraphNode, CUstream};
@@ -79,6 +80,15 @@ pub(crate) fn cuGraphUpload(next: Next<'_>, hGraphExec: CUgraphExec, hStream: CU
 }
 
 pub(crate) fn cuGraphLaunch(next: Next<'_>, hGraphExec: CUgraphExec, hStream: CUstream) -> Answer {
+    if pace::is_free() {
+        return launch(next, hGraphExec, hStream);
+    }
+    // Memory is charged once the launch may go on: others of the tenant may need it meanwhile.
+    let launch = || launch(next, hGraphExec, hStream).code();
+    pace::paced(next.through(&launch), hStream, Work::Graph { exec: hGraphExec as usize })
+}
+
+fn launch(next: Next<'_>, hGraphExec: CUgraphExec, hStream: CUstream) -> Answer {
     let Some(plan) = plan_to_run(next, hGraphExec, hStream) else { return next.call() };
     graphs::with_memory(&plan, || next.call())?;
     graphs::launched(hGraphExec as usize);
@@ -93,6 +103,7 @@ fn plan_to_run(next: Next<'_>, exec: CUgraphExec, stream: CUstream) -> Option<Pl
 pub(crate) fn cuGraphExecDestroy(next: Next<'_>, hGraphExec: CUgraphExec) -> Answer {
     // Out of the books first: another thread may get the same handle for another graph.
     let plan = graphs::forget(hGraphExec as usize);
+    pace::graph_gone(hGraphExec as usize);
     next.call().inspect_err(|_| {
         if let Some(plan) = plan {
             graphs::remember(hGraphExec as usize, plan);

@@ -5,7 +5,7 @@
 use super::{Answer, Undone};
 use crate::args::{Out, Raw};
 use crate::entry::Next;
-use crate::{account, calls, overhead};
+use crate::{account, calls, functions, overhead};
 use core::ffi::{c_char, c_void};
 use driver_api::{
     CUdeviceptr, CUdeviceptr_v1, CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule,
@@ -50,7 +50,8 @@ fn loaded(next: Next<'_>, out: Out<*mut c_void>, undo: impl FnOnce(*mut c_void) 
     })
 }
 
-pub(crate) fn cuModuleUnload(next: Next<'_>, _hmod: CUmodule) -> Answer {
+pub(crate) fn cuModuleUnload(next: Next<'_>, hmod: CUmodule) -> Answer {
+    functions::forget(hmod as usize);
     overhead::around_free(|| next.call())
 }
 
@@ -103,11 +104,15 @@ fn looked_up(next: Next<'_>) -> Answer {
 
 pub(crate) fn cuModuleGetFunction(
     next: Next<'_>,
-    _hfunc: Raw<CUfunction>,
-    _hmod: CUmodule,
+    hfunc: Raw<CUfunction>,
+    hmod: CUmodule,
     _name: Raw<c_char>,
 ) -> Answer {
-    looked_up(next)
+    looked_up(next)?;
+    if let Some(function) = hfunc.out() {
+        functions::remember(hmod as usize, function.get() as usize);
+    }
+    Ok(())
 }
 
 pub(crate) fn cuModuleGetGlobal_v2(

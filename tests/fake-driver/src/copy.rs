@@ -17,7 +17,8 @@ use crate::stream::{self, Stream};
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use driver_api::{CUDA_MEMCPY3D, CUarray, CUresult, CUstream};
-use std::sync::Arc;
+use fake_machine::Bandwidth;
+use std::sync::{Arc, OnceLock};
 
 /// `CUmemorytype`
 pub(crate) const HOST: c_int = 1;
@@ -149,9 +150,22 @@ impl Rows {
         let _ = (&self.to.array, &self.from.array);
     }
 
+    /// What it takes the device.
+    pub(crate) fn duration_ns(&self) -> u64 {
+        duration_ns(self.width * self.height * self.depth, self.to.host || self.from.host)
+    }
+
     fn is_pageable(&self) -> bool {
         self.to.pageable || self.from.pageable
     }
+}
+
+/// What it takes a device to move or set so many bytes: nothing, unless the environment says how fast it is.
+pub(crate) fn duration_ns(bytes: u64, of_host: bool) -> u64 {
+    static BANDWIDTH: OnceLock<Option<Bandwidth>> = OnceLock::new();
+    // A faulty setting has stopped `cuInit`.
+    let bandwidth = BANDWIDTH.get_or_init(|| Bandwidth::from_environment().unwrap_or_default());
+    bandwidth.map_or(0, |bandwidth| bandwidth.duration_ns(bytes, of_host))
 }
 
 /// A copy of one row between addresses.
@@ -195,11 +209,15 @@ fn now(call: &Call, copy: &CUDA_MEMCPY3D) -> Answer {
     capture::forbid_on(&stream)?;
     capture::forbid_unsafe_call()?;
     if let Some(rows) = Rows::new(copy)? {
+        let duration_ns = rows.duration_ns();
         if rows.to.host || rows.from.host {
+            if duration_ns > 0 {
+                stream.launch(duration_ns)?;
+            }
             stream.wait();
             rows.run();
         } else {
-            stream.run(move || rows.run());
+            stream.run_for(duration_ns, move || rows.run())?;
         }
     }
     Ok(())
@@ -220,6 +238,5 @@ fn enqueue_in(stream: &Arc<Stream>, copy: &CUDA_MEMCPY3D) -> Answer {
         // The program may use pageable memory again when the call returns.
         stream.wait();
     }
-    stream.run(move || rows.run());
-    Ok(())
+    stream.run_for(rows.duration_ns(), move || rows.run())
 }

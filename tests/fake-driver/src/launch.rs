@@ -175,7 +175,7 @@ fn launch_directly(function: &Arc<Function>, stream: &Arc<Stream>) -> Answer<boo
     }
     function.fit_local()?;
     stream.begin();
-    stream.submit(function.timing.next_ns())?;
+    stream.submit(function.timing.next())?;
     Ok(true)
 }
 
@@ -191,7 +191,7 @@ fn launch_classic(call: &Call, handle: CUfunction, shape: Shape, stream: CUstrea
         Some(recorder) => Err(recorder.invalidate(CUresult::STREAM_CAPTURE_UNSUPPORTED)),
         None => {
             function.fit_local()?;
-            stream.launch(function.timing.next_ns())
+            stream.launch(function.timing.next())
         }
     }
 }
@@ -217,7 +217,7 @@ fn launch_carefully(
         }
         None => {
             function.fit_local()?;
-            stream.launch(function.timing.next_ns())
+            stream.launch(function.timing.next())
         }
     }
 }

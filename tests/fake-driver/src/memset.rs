@@ -2,6 +2,7 @@
 
 use crate::args::Answer;
 use crate::capture;
+use crate::copy;
 use crate::entry::Call;
 use crate::memory::{self, covers};
 use crate::pages;
@@ -48,6 +49,11 @@ impl Area {
         }
     }
 
+    /// What it takes the device.
+    fn duration_ns(&self) -> u64 {
+        copy::duration_ns(self.width * self.height * self.element, false)
+    }
+
     /// Sets the bytes.
     pub(crate) fn run(&self) {
         for row in 0..self.height {
@@ -75,10 +81,10 @@ fn now(call: &Call, fill: &CUDA_MEMSET_NODE_PARAMS_v2) -> Answer {
     if memory::find(area.start).is_some_and(|(_, block)| block.is_host()) {
         stream.wait();
         area.run();
+        Ok(())
     } else {
-        stream.run(move || area.run());
+        stream.run_for(area.duration_ns(), move || area.run())
     }
-    Ok(())
 }
 
 /// Sets memory in the order of a stream, or records it when the stream is being captured.
@@ -88,10 +94,10 @@ fn enqueue(call: &Call, stream: CUstream, fill: &CUDA_MEMSET_NODE_PARAMS_v2) -> 
     if capture::record_fill(&stream, fill)? {
         return Ok(());
     }
-    if let Some(area) = area {
-        stream.run(move || area.run());
+    match area {
+        Some(area) => stream.run_for(area.duration_ns(), move || area.run()),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 pub(crate) fn cuMemsetD8(call: &Call, start: CUdeviceptr_v1, value: u8, count: u32) -> Answer {

@@ -29,7 +29,7 @@ use crate::state;
 use backlog::{Backlog, Later, Piece};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use driver_api::{CUlaunchAttributeValue, CUresult, CUstream};
-use fake_machine::Machine;
+use fake_machine::{Machine, Work};
 use parking_lot::Mutex;
 pub(crate) use queue::{DeviceQueue, now_ns};
 use std::cell::RefCell;
@@ -189,26 +189,27 @@ impl Stream {
     }
 
     /// A kernel, or any other work that takes time on the device.
-    pub(crate) fn launch(self: &Arc<Self>, duration_ns: u64) -> Answer {
+    pub(crate) fn launch(self: &Arc<Self>, work: impl Into<Work>) -> Answer {
+        let work = work.into();
         self.begin();
         if self.backlog.is_empty() {
-            return self.submit(duration_ns);
+            return self.submit(work);
         }
         self.defer(move |stream| {
             // It fails when the context is gone, and then nobody waits for the kernel.
-            let _ = stream.submit(duration_ns);
+            let _ = stream.submit(work);
         });
         Ok(())
     }
 
     /// To the device, now.
-    pub(crate) fn submit(&self, duration_ns: u64) -> Answer {
+    pub(crate) fn submit(&self, work: Work) -> Answer {
         // Nothing to do and nothing before it: the device need not be asked. (Busy streams stay busy no
         // longer either.)
-        if duration_ns == 0 {
+        if work == Work::Time(0) {
             return Ok(());
         }
-        let number = self.queue.submit(duration_ns)?;
+        let number = self.queue.submit(work)?;
         self.last.fetch_max(number, Ordering::AcqRel);
         match self.kind {
             Kind::Legacy => _ = self.queue.legacy_last.fetch_max(number, Ordering::AcqRel),
@@ -216,6 +217,12 @@ impl Stream {
             Kind::NonBlocking => {}
         }
         Ok(())
+    }
+
+    /// Does something to memory that takes the device so long: a copy or a memset.
+    pub(crate) fn run_for(self: &Arc<Self>, duration_ns: u64, work: impl FnOnce() + Send + 'static) -> Answer {
+        self.run(work);
+        if duration_ns > 0 { self.launch(duration_ns) } else { Ok(()) }
     }
 
     /// Does something to memory in the stream's order: at once, or when the stream gets there.

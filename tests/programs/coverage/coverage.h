@@ -3,6 +3,7 @@
  *   coverage list             the scenarios there are, a line each
  *   coverage whole SYMBOL     the scenario of a symbol, with all of the device
  *   coverage part SYMBOL      what it is to do under a quota of QUOTA
+ *   coverage launch SYMBOL    see launches.h
  *
  * The function under test is `tested`, looked up by its exact name; everything else is set up with ordinary calls. Lines are
  * claims (`ok`, `FAIL`), answers to be compared with those of a run without the shim, and quiet points: then the reader compares

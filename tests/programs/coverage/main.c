@@ -1,5 +1,5 @@
 /* Runs one scenario. */
-#include "coverage.h"
+#include "launches.h"
 #include <dlfcn.h>
 
 enum { SCENARIOS_MAX = 512, SECONDS_MAX = 60 };
@@ -78,14 +78,19 @@ void grow_unseen(CUmodule module) {
     NEED(cuCtxSynchronize());
 }
 
-static void run(int is_part, const char *symbol) {
-    char plain[96];
+/* Finds the function under test; `plain` becomes its name without the lane. */
+static void prepare(const char *symbol, char plain[96]) {
     alarm(SECONDS_MAX);
-    snprintf(plain, sizeof plain, "%s", symbol);
+    snprintf(plain, 96, "%s", symbol);
     char *suffix = strstr(plain, "_pt");
     if (suffix && (!strcmp(suffix, "_ptsz") || !strcmp(suffix, "_ptds"))) *suffix = 0, per_thread = 1;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
     tested = driver ? dlsym(driver, symbol) : NULL;
+}
+
+static void run(int is_part, const char *symbol) {
+    char plain[96];
+    prepare(symbol, plain);
     for (int i = 0; i < scenario_count && tested; i++)
         if (scenarios[i].is_part == is_part && !strcmp(scenarios[i].symbol, plain)) {
             scenarios[i].run();
@@ -96,9 +101,16 @@ static void run(int is_part, const char *symbol) {
     exit(64);
 }
 
+static void list(void) {
+    for (int i = 0; i < scenario_count; i++) printf("%s %s\n", scenarios[i].is_part ? "part" : "whole", scenarios[i].symbol);
+    list_launches();
+}
+
 int main(int argc, char **argv) {
-    if (argc == 2 && !strcmp(argv[1], "list"))
-        for (int i = 0; i < scenario_count; i++) printf("%s %s\n", scenarios[i].is_part ? "part" : "whole", scenarios[i].symbol);
+    char plain[96];
+    if (argc == 2 && !strcmp(argv[1], "list")) list();
+    else if (argc == 3 && !strcmp(argv[1], "launch")) prepare(argv[2], plain), exit(run_launch(plain));
+    else if (argc == 3 && !strcmp(argv[1], "captured")) prepare(argv[2], plain), exit(run_captured());
     else if (argc == 3) run(!strcmp(argv[1], "part"), argv[2]);
     else return 64;
     return 0;

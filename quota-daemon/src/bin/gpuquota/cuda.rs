@@ -3,6 +3,7 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libloading::{Library, Symbol};
+use std::time::Instant;
 
 /// The library's name for the loader.
 pub(crate) const LIBRARY: &str = "libcuda.so.1";
@@ -10,6 +11,10 @@ pub(crate) const LIBRARY: &str = "libcuda.so.1";
 pub(crate) const OUT_OF_MEMORY: i32 = 2;
 const SUCCESS: i32 = 0;
 
+/// Kernels between two waits of a job that is busy: some turns' worth, so that waiting costs it nothing.
+const SPINS_PER_WAIT: u32 = 100;
+/// How long the kernel takes, in microseconds.
+pub(crate) const SPIN_US: u32 = 200;
 /// A kernel that keeps the device busy for 200 µs; the simulated driver takes the time from the name.
 const SPIN_PTX: &core::ffi::CStr = c".version 6.0
 .target sm_50
@@ -116,21 +121,47 @@ impl Cuda {
 
     /// Runs the kernel so many times and waits for the last one.
     pub(crate) fn spin(&self, times: u32) -> Result<(), CudaError> {
+        self.with_kernel(|function| {
+            (0..times).try_for_each(|_| self.launch(function))?;
+            self.synchronise()
+        })
+    }
+
+    /// Runs the kernel until a time; how often.
+    pub(crate) fn spin_until(&self, end: Instant) -> Result<u64, CudaError> {
+        self.with_kernel(|function| {
+            let mut times = 0;
+            while Instant::now() < end {
+                (0..SPINS_PER_WAIT).try_for_each(|_| self.launch(function))?;
+                times += u64::from(SPINS_PER_WAIT);
+                self.synchronise()?;
+            }
+            Ok(times)
+        })
+    }
+
+    fn with_kernel<T>(&self, run: impl FnOnce(*mut c_void) -> Result<T, CudaError>) -> Result<T, CudaError> {
         let (mut module, mut function): (*mut c_void, *mut c_void) = (core::ptr::null_mut(), core::ptr::null_mut());
         call!(self, "cuModuleLoadData" (*mut *mut c_void, *const c_void) (&mut module, SPIN_PTX.as_ptr().cast()))?;
         let name = c"spin_200us".as_ptr();
         call!(self, "cuModuleGetFunction" (*mut *mut c_void, *mut c_void, *const c_char) (&mut function, module, name))?;
+        let done = run(function)?;
+        call!(self, "cuModuleUnload" (*mut c_void) (module))?;
+        Ok(done)
+    }
+
+    fn launch(&self, function: *mut c_void) -> Result<(), CudaError> {
         let none: *mut *mut c_void = core::ptr::null_mut();
-        for _ in 0..times {
-            call!(
-                self,
-                "cuLaunchKernel"
-                (*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void, *mut *mut c_void, *mut *mut c_void)
-                (function, 1, 1, 1, 1, 1, 1, 0, core::ptr::null_mut(), none, none)
-            )?;
-        }
-        call!(self, "cuCtxSynchronize"()())?;
-        call!(self, "cuModuleUnload" (*mut c_void) (module))
+        call!(
+            self,
+            "cuLaunchKernel"
+            (*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void, *mut *mut c_void, *mut *mut c_void)
+            (function, 1, 1, 1, 1, 1, 1, 0, core::ptr::null_mut(), none, none)
+        )
+    }
+
+    fn synchronise(&self) -> Result<(), CudaError> {
+        call!(self, "cuCtxSynchronize"()())
     }
 }
 

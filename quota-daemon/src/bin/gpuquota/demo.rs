@@ -1,4 +1,6 @@
-//! `demo`: two jobs share a device, and what each of them claims to see is checked.
+//! `demo`: jobs share a device, its memory and its time, and what each of them claims to see is checked.
+
+mod busy;
 
 use crate::cuda::OUT_OF_MEMORY;
 use crate::daemons::{ANSWER_WAIT_MAX, own_folder, place};
@@ -76,9 +78,12 @@ pub(crate) fn demo(options: &DemoOptions) -> Result<(), Failure> {
     for job in &mut jobs {
         let _ = job.child.wait();
     }
-    say(
-        "  both are gone, and the daemon has everything back: 0 bytes charged, 0 granted to them\n\nAll of this was checked.",
-    );
+    say("  both are gone, and the daemon has everything back: 0 bytes charged, 0 granted to them");
+    // Of a real device, others may be using the time.
+    if let Some(machine) = &machine {
+        busy::share(machine)?;
+    }
+    say("\nAll of this was checked.");
     Ok(())
 }
 
@@ -155,9 +160,16 @@ fn wait_for_release(daemon: &Connection, names: &[String]) -> Result<(), Failure
 
 impl Job {
     fn start(name: &'static str, tenant: &str, quota: Bytes, machine: Option<&str>) -> Result<Self, Failure> {
+        let mut job = Self::launch(name, &["--memory", &quota.to_string(), "--tenant", tenant], machine, &[])?;
+        job.quota = quota;
+        Ok(job)
+    }
+
+    /// Starts a job with these options of `run`, and these words of its own.
+    fn launch(name: &'static str, options: &[&str], machine: Option<&str>, words: &[&str]) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::new)?;
         let mut command = Command::new(&program);
-        command.args(["run", "--memory", &quota.to_string(), "--tenant", tenant, "--device", "0"]);
+        command.arg("run").args(options).args(["--device", "0"]);
         if let Some(machine) = machine {
             command.args(["--simulate", machine]);
         }
@@ -170,7 +182,7 @@ impl Job {
             }
         }
         // The refusal is announced below; the shim's own line about it would come in between.
-        command.env("GPUQUOTA_LOG", "error").arg("--").arg(&program).arg("demo-job");
+        command.env("GPUQUOTA_LOG", "error").arg("--").arg(&program).arg("demo-job").args(words);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(Failure::new)?;
         let orders = child.stdin.take();
         let out = child.stdout.take().ok_or_else(|| Failure::new("the job has no output"))?;
@@ -182,7 +194,7 @@ impl Job {
                 }
             }
         });
-        Ok(Self { name, quota, child, orders, lines })
+        Ok(Self { name, quota: Bytes(0), child, orders, lines })
     }
 
     /// What the job says next.
@@ -197,10 +209,16 @@ impl Job {
 
     /// Lets the job go on to its end.
     fn proceed<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
-        if let Some(mut orders) = self.orders.take() {
-            orders.write_all(b"go on\n").map_err(Failure::new)?;
-        }
+        self.order()?;
         self.next()
+    }
+
+    /// The same, without waiting for what it says then.
+    fn order(&mut self) -> Result<(), Failure> {
+        match self.orders.take() {
+            Some(mut orders) => orders.write_all(b"go on\n").map_err(Failure::new),
+            None => Ok(()),
+        }
     }
 
     /// Kills the job's process without a word: not `gpuquota run`, the process that holds the memory.

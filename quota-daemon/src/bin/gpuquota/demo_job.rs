@@ -6,7 +6,7 @@ use crate::cuda::{Cuda, CudaError};
 use crate::{Failure, table};
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Kernels that a job launches.
 const KERNELS: u32 = 50;
@@ -37,6 +37,25 @@ pub(crate) struct Freed {
     pub(crate) free_bytes: u64,
     /// The allocation that was refused, tried again.
     pub(crate) again: i32,
+}
+
+/// What a job has done in the time it was given.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Worked {
+    pub(crate) kernels: u64,
+    pub(crate) milliseconds: u64,
+}
+
+/// Keeps the device busy for so long, once it is told to.
+pub(crate) fn keep_busy(time: Duration) -> Result<(), Failure> {
+    let failed = |error: CudaError| Failure::new(format!("{} answers {}", error.function, error.code));
+    let cuda = Cuda::open().map_err(Failure::new)?;
+    say(&Worked { kernels: 0, milliseconds: 0 })?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(Failure::new)?;
+    let begun = Instant::now();
+    let kernels = cuda.spin_until(begun + time).map_err(failed)?;
+    say(&Worked { kernels, milliseconds: begun.elapsed().as_millis() as u64 })
 }
 
 /// Runs the job.

@@ -61,11 +61,16 @@ fn main() -> ExitCode {
         Command::Ps(options) => show::processes(options.output),
         Command::Devices(options) => show::devices(options.output),
         Command::Set(options) => set::set(&options),
+        Command::Pause(options) => set::pause(&options.tenant, true),
+        Command::Resume(options) => set::pause(&options.tenant, false),
         Command::Apply(options) => set::apply(&options.file),
         Command::Env(options) => environment::print(&options),
         Command::Doctor(options) => doctor::doctor(options.output),
         Command::Demo(options) => demo::demo(&options),
-        Command::DemoJob => demo_job::run(),
+        Command::DemoJob(options) => match options.busy {
+            Some(milliseconds) => demo_job::keep_busy(std::time::Duration::from_millis(milliseconds)),
+            None => demo_job::run(),
+        },
         Command::Completions(options) => completions::print(options.shell),
     };
     match done {

@@ -21,23 +21,35 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Run a command under a quota; starts a daemon for this user where none answers
     Run(RunOptions),
-    /// Show who holds what: tenant, pid, device, memory used and quota, share, state
+    /// Show who holds what: tenant, pid, device, memory used and quota, share, cap, state
+    ///
+    /// SHARE, CAP and GUARANTEE are percent of the device's time, SHARE over the last second. THROTTLED is the time for which the
+    /// process was held back by its cap, WAITED that in which it waited for its turn, WAITING the threads that do so now.
+    /// STATE is running, waiting (for its turn), throttled (by its cap), paused, idle, unmanaged (no quota) or foreign
+    /// (no member). In JSON, names end in their unit.
     Ps(ShowOptions),
-    /// Show the devices: capacity, granted, used, driver, MIG, health
+    /// Show the devices: capacity, granted, used, compute, driver, MIG, health
+    ///
+    /// COMPUTE is percent of the device's time used in the last second, GUARANTEED percent of it promised to jobs, CONTENDED the
+    /// jobs that want it at one time, HOLDER the tenant whose turn it is.
     Devices(ShowOptions),
     /// Change a tenant's quota while it runs
     Set(SetOptions),
+    /// Withhold a tenant's compute; its memory stays
+    Pause(TenantOptions),
+    /// Give a paused tenant its compute back
+    Resume(TenantOptions),
     /// Replace the daemon's document; refused whole on one mistake
     Apply(ApplyOptions),
     /// Print `export NAME=value` lines: what `run` would set, for scripts and images
     Env(JobOptions),
     /// Check this machine, say what is wrong and how to mend it
     Doctor(DoctorOptions),
-    /// Two jobs share a (simulated) GPU; shows what each got
+    /// Jobs share a (simulated) GPU, its memory and its time; shows what each got
     Demo(DemoOptions),
     /// One of the jobs of `demo`
     #[command(hide = true)]
-    DemoJob,
+    DemoJob(DemoJobOptions),
     /// Print completions for a shell
     Completions(CompletionsOptions),
 }
@@ -47,16 +59,16 @@ pub(crate) struct QuotaOptions {
     /// Most device memory, on each device: 20GiB, 4096MiB, 50%
     #[arg(long, value_name = "SIZE|PCT%", allow_negative_numbers = true)]
     pub(crate) memory: Option<String>,
-    /// Most compute, in percent of GPU time (shown, not enforced by this version)
+    /// Most compute, in percent of each device's time, measured over a tenth of a second
     #[arg(long, value_name = "PCT", allow_negative_numbers = true)]
     pub(crate) compute: Option<String>,
-    /// Least compute, in percent of GPU time (shown, not enforced by this version)
+    /// Least compute while it has work, in percent of each device's time; at most 95 for all jobs together
     #[arg(long, value_name = "PCT", allow_negative_numbers = true)]
     pub(crate) guarantee: Option<String>,
-    /// Weight among those who want compute at the same time, 1 to 10000 (shown, not enforced by this version)
+    /// Weight among those who want compute at the same time, 1 to 10000, 100 by default: 300 beside 100 gets 75 %
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) weight: Option<String>,
-    /// batch, normal or high (shown, not enforced by this version)
+    /// batch, normal or high: high is served before normal, normal before batch
     #[arg(long, value_name = "CLASS")]
     pub(crate) priority: Option<String>,
 }
@@ -97,6 +109,12 @@ pub(crate) struct SetOptions {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct TenantOptions {
+    /// Whose compute
+    pub(crate) tenant: String,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct ApplyOptions {
     /// The document, YAML
     pub(crate) file: PathBuf,
@@ -121,6 +139,13 @@ pub(crate) struct DemoOptions {
     /// The simulated machine; a100-80gb by default, where there is no real GPU
     #[arg(long, value_name = "MACHINE")]
     pub(crate) simulate: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoJobOptions {
+    /// Milliseconds for which it keeps the device busy, instead of using memory
+    #[arg(long, value_name = "MS")]
+    pub(crate) busy: Option<u64>,
 }
 
 #[derive(Args, Debug)]

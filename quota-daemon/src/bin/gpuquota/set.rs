@@ -1,4 +1,4 @@
-//! `set` and `apply`: what the daemon has granted, changed.
+//! `set`, `pause`, `resume` and `apply`: what the daemon has granted, changed.
 
 use crate::Failure;
 use crate::daemons::{administer, all, ask, sockets, unexpected};
@@ -28,6 +28,13 @@ pub(crate) fn set(options: &SetOptions) -> Result<(), Failure> {
     }
     let socket = daemon_of(&options.tenant)?;
     tell(&administer(&socket)?, &Request::Set(change))
+}
+
+/// Withholds a tenant's compute, or gives it back.
+pub(crate) fn pause(tenant: &str, paused: bool) -> Result<(), Failure> {
+    let socket = daemon_of(tenant)?;
+    let tenant = tenant.to_owned();
+    tell(&administer(&socket)?, &if paused { Request::Pause { tenant } } else { Request::Resume { tenant } })
 }
 
 /// The socket of the daemon that has the tenant.

@@ -5,9 +5,11 @@ use crate::options::Output;
 use crate::table::{Align, Table, print};
 use crate::{Failure, STATUS_FAILED};
 use quota_core::Bytes;
+use quota_daemon::arbiter::now_ns;
 use quota_daemon::devices::Nvml;
 use quota_daemon::document::Document;
-use quota_daemon::registry::{Overrides, Registry, TenantId, Usage};
+use quota_daemon::registry::{Overrides, Registry, TenantId, Usage, View};
+use quota_daemon::shares::Shares;
 use quota_wire::message::{DeviceRow, ProcessRow, Reply, Request};
 use quota_wire::socket::Connection;
 
@@ -65,16 +67,19 @@ pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
         ("USED", Right),
         ("QUOTA", Right),
         ("SHARE", Right),
+        ("CAP", Right),
         ("STATE", Left),
     ];
     if output == Output::Wide {
         columns.extend([
             ("UID", Right),
             ("OVERHEAD", Right),
-            ("CAP", Right),
             ("GUARANTEE", Right),
             ("WEIGHT", Right),
             ("PRIORITY", Left),
+            ("THROTTLED", Right),
+            ("WAITED", Right),
+            ("WAITING", Right),
             ("STARTED", Left),
             ("UUID", Left),
         ]);
@@ -89,16 +94,19 @@ pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
             human(row.memory_used_bytes),
             row.memory_quota_bytes.map_or_else(dash, human),
             row.compute_used_percent.map_or_else(dash, percent),
+            row.compute_cap_percent.map_or_else(dash, percent),
             row.state.clone(),
         ];
         if output == Output::Wide {
             cells.extend([
                 row.uid.to_string(),
                 human(row.memory_overhead_bytes),
-                row.compute_cap_percent.map_or_else(dash, percent),
                 row.compute_guarantee_percent.map_or_else(dash, percent),
                 row.weight.to_string(),
                 row.priority.clone(),
+                seconds(row.compute_throttled_seconds),
+                seconds(row.compute_waited_seconds),
+                row.compute_waiting.to_string(),
                 row.started.clone(),
                 row.uuid.clone(),
             ]);
@@ -159,7 +167,13 @@ fn without_daemon() -> Result<Vec<DeviceRow>, Failure> {
     let inventory = nvml.inventory().map_err(|error| failed(&error))?;
     let registry =
         Registry::new(&inventory, &Document::default(), Overrides::default()).map_err(|error| failed(&error))?;
-    Ok(registry.device_rows(&Nothing, &nvml.sample(inventory.devices.len())))
+    let count = inventory.devices.len();
+    let mut sample = nvml.sample(count);
+    for (device, used) in sample.iter_mut().zip(nvml.utilisation(count)) {
+        device.utilisation = used;
+    }
+    let view = View { usage: &Nothing, sample: &sample, shares: &Shares::default(), now_ns: now_ns() };
+    Ok(registry.device_rows(&view, &[]))
 }
 
 fn device_table(rows: &[DeviceRow], output: Output) -> Table {
@@ -170,13 +184,15 @@ fn device_table(rows: &[DeviceRow], output: Output) -> Table {
         ("CAPACITY", Right),
         ("GRANTED", Right),
         ("USED", Right),
+        ("COMPUTE", Right),
+        ("GUARANTEED", Right),
         ("JOBS", Right),
         ("DRIVER", Left),
         ("MIG", Left),
         ("HEALTH", Left),
     ];
     if output == Output::Wide {
-        columns.extend([("TOTAL", Right), ("CHARGED", Right), ("UUID", Left)]);
+        columns.extend([("TOTAL", Right), ("CHARGED", Right), ("CONTENDED", Right), ("HOLDER", Left), ("UUID", Left)]);
     }
     let mut table = Table::new(&columns);
     for row in rows {
@@ -186,13 +202,21 @@ fn device_table(rows: &[DeviceRow], output: Output) -> Table {
             human(row.memory_capacity_bytes),
             human(row.memory_granted_bytes),
             human(row.memory_used_bytes),
+            row.compute_used_percent.map_or_else(dash, percent),
+            percent(row.compute_guaranteed_percent),
             row.jobs.to_string(),
             row.driver.clone(),
             row.mig.clone(),
             row.health.clone(),
         ];
         if output == Output::Wide {
-            cells.extend([human(row.memory_total_bytes), human(row.memory_charged_bytes), row.uuid.clone()]);
+            cells.extend([
+                human(row.memory_total_bytes),
+                human(row.memory_charged_bytes),
+                row.compute_contended_jobs.to_string(),
+                row.compute_holder.clone().unwrap_or_else(dash),
+                row.uuid.clone(),
+            ]);
         }
         table.push(cells);
     }
@@ -212,6 +236,10 @@ fn human(bytes: u64) -> String {
 
 fn percent(percent: f64) -> String {
     format!("{percent}%")
+}
+
+fn seconds(seconds: f64) -> String {
+    format!("{seconds:.1}s")
 }
 
 fn dash() -> String {

@@ -8,6 +8,7 @@
 //! - `models`: the devices, with public figures;
 //! - `settings`: the environment's `FAKE_CUDA_…` variables;
 //! - `checkpoint`: processes that others stop, and whose memory they put aside;
+//! - `work`: what contexts are to do, and when it is done; `truth`: who had how much of a device;
 //! - `time`: which context the device serves when, as arithmetic;
 //! - `state`, `liveness`, `clock`: the shared file, who lives, and the time. All unsafe code is there.
 
@@ -22,14 +23,19 @@ mod models;
 mod settings;
 mod state;
 mod time;
+mod truth;
+mod work;
 
 pub use activity::{ProcessSample, Sample};
 pub use checkpoint::{CheckpointError, ProcessState};
 pub use clock::now_ns;
-pub use machine::{ContextSlot, Machine, MachineError, OutOfMemory, ProcessUse, Ticket};
+pub use machine::{Machine, MachineError, OutOfMemory, ProcessUse};
 pub use models::{DEVICES_MAX, DeviceSpec, Ecc, MODELS, Model, parse_machine};
 pub use settings::{
-    Failures, Journal, KernelTime, Kernels, Latencies, SettingError, context_bytes, driver_version, parse_duration_ns,
-    parse_size, validate,
+    Bandwidth, Failures, Journal, KernelTime, Kernels, Lack, Latencies, SettingError, context_bytes, driver_version,
+    lacks, parse_duration_ns, parse_size, validate,
 };
 pub use time::Hardware;
+pub use time::meeting::RANKS_MAX;
+pub use truth::{Account, signal_process};
+pub use work::{ContextSlot, Ticket, Work};

@@ -39,6 +39,19 @@ pub(crate) fn is_anyone_alive(file: BorrowedFd<'_>) -> io::Result<bool> {
     ask(file, OPENING + 1, 0).map(|owner| owner.is_some())
 }
 
+/// True when all threads of a process are stopped by a signal, or it is about to be gone.
+pub(crate) fn is_stopped(pid: u32) -> io::Result<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let Ok(text) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
+        // The state follows the name, which may hold anything, in parentheses.
+        let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        if !matches!(state, Some('T' | 'Z' | 'X')) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Keeps others from opening the machine while its beginning is looked at.
 pub(crate) struct Opening<'a>(BorrowedFd<'a>);
 

@@ -1,11 +1,11 @@
 //! A machine as the driver's processes use it.
 
-use crate::clock::{now_ns, sleep_until};
+use crate::clock::now_ns;
 use crate::liveness;
 use crate::models::{self, DeviceSpec, parse_machine};
 use crate::settings::{self, SettingError};
 use crate::state::{Claim, Locked, MachineFile, Wanted, default_path, gate};
-use crate::time::{Hardware, QueueName};
+use crate::time::Hardware;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -96,23 +96,6 @@ pub struct ProcessUse {
     pub bytes: u64,
     /// True when it has a context on the device.
     pub has_context: bool,
-}
-
-/// A context's queue on a device.
-#[derive(Debug)]
-pub struct ContextSlot {
-    device: usize,
-    name: QueueName,
-    /// Work known to have been served: only grows, so that an old value is merely a slower answer.
-    served_ns: AtomicU64,
-}
-
-/// A piece of work.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ticket {
-    /// What the context will have been served when it is done.
-    total_ns: u64,
-    submitted_ns: u64,
 }
 
 /// A simulated machine, and this process's place on it.
@@ -250,117 +233,13 @@ impl Machine {
         locked.body.processes[entry].uses[device].has_context = present.into();
     }
 
-    /// Gives a new context its queue on the device.
-    ///
-    /// # Panics
-    /// When the device has as many contexts as it can have, a thousand.
-    pub fn context_opened(&self, device: usize) -> ContextSlot {
-        let open = || {
-            let (locked, entry) = self.own();
-            locked.devices[device].open(entry as u32)
-        };
-        let name = open().or_else(|| {
-            self.sweep();
-            open()
-        });
-        let name = name.expect("a device has room for a thousand contexts");
-        ContextSlot { device, name, served_ns: AtomicU64::new(0) }
-    }
-
-    /// Takes a context's queue away; work not yet done never will be.
-    pub fn context_closed(&self, slot: &ContextSlot) {
-        let (mut locked, entry) = self.own();
-        locked.time(slot.device, now_ns());
-        let Locked { body, devices, .. } = &mut locked;
-        if let Some(served) = devices[slot.device].close(&body.hardware, slot.name) {
-            body.processes[entry].uses[slot.device].closed_busy_ns += served;
-        }
-    }
-
-    /// Adds work to a context's queue. Work for a context that is gone is done at once.
-    pub fn submit(&self, slot: &ContextSlot, duration_ns: u64) -> Ticket {
-        let (mut locked, _) = self.own();
-        let now = now_ns();
-        let Locked { body, devices, .. } = &mut locked;
-        let total = devices[slot.device].submit(&body.hardware, slot.name, duration_ns, now);
-        Ticket { total_ns: total.unwrap_or(0), submitted_ns: now }
-    }
-
-    /// True once a piece of work is done, or its context gone.
-    pub fn is_done(&self, slot: &ContextSlot, ticket: Ticket) -> bool {
-        if ticket.total_ns <= slot.served_ns.load(Ordering::Relaxed) {
-            return true;
-        }
-        let mut locked = self.lock();
-        match locked.time(slot.device, now_ns()).served_ns(slot.name) {
-            Some(served) => {
-                slot.served_ns.fetch_max(served, Ordering::Relaxed);
-                ticket.total_ns <= served
-            }
-            None => true,
-        }
-    }
-
-    /// Sleeps until a piece of work is done, or its context gone.
-    pub fn wait(&self, slot: &ContextSlot, ticket: Ticket) {
-        /// Contexts that go away make the end come earlier; so often it is looked for, per context.
-        const LOOK_NS: u64 = 1_000_000;
-        while !self.is_done(slot, ticket) {
-            let (until, blocker) = {
-                let mut locked = self.lock();
-                let now = now_ns();
-                let hardware = locked.body.hardware;
-                let time = locked.time(slot.device, now);
-                let until = time.look_again_at(&hardware, slot.name, ticket.total_ns);
-                match time.contenders() {
-                    0 | 1 => (until, None),
-                    contenders => (until.min(now + contenders as u64 * LOOK_NS), time.current_owner()),
-                }
-            };
-            if let Some(process) = blocker {
-                self.release_if_dead(process);
-            }
-            sleep_until(until);
-        }
-    }
-
-    /// When a piece of work was done, on the clock of [`now_ns`]; `None` while it isn't, or when its context
-    /// is gone. For one followed by more than a thousand idle gaps or turns since, the latest that it can have been.
-    pub fn done_at_ns(&self, slot: &ContextSlot, ticket: Ticket) -> Option<u64> {
-        let mut locked = self.lock();
-        let time = locked.time(slot.device, now_ns());
-        time.served_ns(slot.name).filter(|served| *served >= ticket.total_ns)?;
-        // Work of no duration is done as soon as what was before it, but not before it was there.
-        let at = time.done_at(slot.name, ticket.total_ns).unwrap_or(0);
-        Some(at.max(ticket.submitted_ns))
-    }
-
-    /// Device time served so far, all contexts together.
-    pub fn busy_ns(&self, device: usize) -> u64 {
-        self.lock().time(device, now_ns()).busy_ns
-    }
-
-    /// Device time that a process's contexts were served so far.
-    pub fn busy_ns_of(&self, device: usize, host_pid: u32) -> u64 {
-        let living = self.sweep();
-        let mut locked = self.lock();
-        locked.time(device, now_ns());
-        let of_process = living.iter().filter(|process| process.host_pid == host_pid);
-        let busy = of_process.filter_map(|process| {
-            let closed = process.of(&locked)?.uses[device].closed_busy_ns;
-            let open = locked.devices[device].queues_of(process.entry as u32).map(|(_, queue)| queue.served_ns);
-            Some(closed + open.sum::<u64>())
-        });
-        busy.sum()
-    }
-
     pub(crate) fn lock(&self) -> Locked<'_> {
         self.file.lock().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The state, held, and this process's entry: once nobody has it locked or checkpointed, so that a call which
     /// was under way then changes nothing meanwhile.
-    fn own(&self) -> (Locked<'_>, usize) {
+    pub(crate) fn own(&self) -> (Locked<'_>, usize) {
         loop {
             let mut locked = self.lock();
             let entry = self.own_entry(&mut locked);

@@ -3,14 +3,18 @@
 //! Every parser is a function of a text; what can't be followed is an error that names the variable, its
 //! value and what would be right. An unset variable and an empty one mean the default.
 
+mod copies;
 mod failures;
 mod journal;
 mod kernels;
+mod lacks;
 mod quantity;
 
+pub use copies::Bandwidth;
 pub use failures::{Failures, Latencies};
 pub use journal::Journal;
 pub use kernels::{KernelTime, Kernels};
+pub use lacks::{Lack, lacks};
 pub use quantity::{parse_duration_ns, parse_size};
 
 use crate::time::Hardware;
@@ -62,6 +66,8 @@ pub fn validate() -> Result<(), SettingError> {
     Kernels::from_environment()?;
     Failures::from_environment()?;
     Latencies::from_environment()?;
+    Bandwidth::from_environment()?;
+    lacks::validate()?;
     Ok(())
 }
 

@@ -11,6 +11,7 @@ pub(crate) use file::{MachineFile, Wanted, default_path};
 use crate::MachineError;
 use crate::liveness;
 use crate::models::DEVICES_MAX;
+use crate::time::meeting::{self, Meetings};
 use crate::time::{DeviceTime, Hardware};
 use lock::Mutex;
 use std::cell::UnsafeCell;
@@ -19,8 +20,11 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 /// Processes that may use one machine at a time; a node has a thousand at most.
 pub(crate) const PROCESSES_MAX: usize = 2048;
 
+/// Processes whose account is kept after their end; the oldest goes first. A test runs some dozens.
+pub(crate) const ENDED_MAX: usize = 1024;
+
 /// Raised with every change to the structures here and in `time`.
-pub(crate) const LAYOUT_VERSION: u32 = 3;
+pub(crate) const LAYOUT_VERSION: u32 = 4;
 
 /// What a process holds of one device.
 #[derive(Clone, Copy, Default)]
@@ -33,6 +37,36 @@ pub(crate) struct Use {
     pub(crate) closed_busy_ns: u64,
     pub(crate) has_context: u32,
     unused: u32,
+}
+
+/// What a process that is gone had of each device.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Ended {
+    /// As the process itself saw it.
+    pub(crate) pid: u32,
+    unused: u32,
+    pub(crate) busy_ns: [u64; DEVICES_MAX],
+}
+
+/// The accounts of processes that are gone: a ring.
+#[repr(C)]
+pub(crate) struct EndedProcesses {
+    count: u64,
+    ring: [Ended; ENDED_MAX],
+}
+
+impl EndedProcesses {
+    fn add(&mut self, pid: u32, busy_ns: [u64; DEVICES_MAX]) {
+        if busy_ns.iter().any(|busy| *busy > 0) {
+            self.ring[(self.count % ENDED_MAX as u64) as usize] = Ended { pid, unused: 0, busy_ns };
+            self.count += 1;
+        }
+    }
+
+    pub(crate) fn all(&self) -> &[Ended] {
+        &self.ring[..self.count.min(ENDED_MAX as u64) as usize]
+    }
 }
 
 /// A process's entry.
@@ -98,6 +132,8 @@ pub(crate) struct Body {
     processes_used: u32,
     unused: u32,
     pub(crate) processes: [Process; PROCESSES_MAX],
+    pub(crate) meetings: Meetings,
+    pub(crate) ended: EndedProcesses,
 }
 
 impl Body {
@@ -145,25 +181,39 @@ pub(crate) struct Locked<'a> {
 impl Locked<'_> {
     /// A device's time, moved to now.
     pub(crate) fn time(&mut self, device: usize, now_ns: u64) -> &mut DeviceTime {
-        let time = &mut self.devices[device];
-        time.advance(&self.body.hardware, now_ns);
-        time
+        let Body { hardware, meetings, .. } = &mut *self.body;
+        if meetings.is_any() {
+            meeting::advance_all(self.devices, meetings, hardware, now_ns);
+        } else {
+            self.devices[device].advance(hardware, now_ns);
+        }
+        &mut self.devices[device]
+    }
+
+    /// Forgets the groups of kernels that meet which have nobody left.
+    pub(crate) fn collect_meetings(&mut self) {
+        if self.body.meetings.is_any() {
+            self.body.meetings.collect(self.devices);
+        }
     }
 
     /// Gives back all that a process holds.
     pub(crate) fn release(&mut self, at: usize) {
         let process = &mut self.body.processes[at];
+        let mut busy_ns = process.uses.map(|held| held.closed_busy_ns);
         for (device, time) in self.devices.iter_mut().enumerate() {
             let used = &mut self.body.used_bytes[device];
             *used = used.saturating_sub(process.uses[device].bytes);
             let names: Vec<_> = time.queues_of(at as u32).map(|(name, _)| name).collect();
             for name in names {
-                time.close(&self.body.hardware, name);
+                busy_ns[device] += time.close(&self.body.hardware, name).unwrap_or(0);
             }
         }
+        self.body.ended.add(process.pid, busy_ns);
         process.uses = [Use::default(); DEVICES_MAX];
         process.pid = 0;
         self.gates[at].reset();
+        self.collect_meetings();
     }
 
     /// True when the device has nothing left to do for a process.

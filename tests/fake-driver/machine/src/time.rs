@@ -3,15 +3,18 @@
 //! Each context has a queue; the device serves the queues that have work in turn, for a slice each, and
 //! pays for every switch from one context to another. Nothing runs in the background: whoever looks moves
 //! the model from the last moment somebody looked to now. A queue is two growing totals, work enqueued and
-//! work served; a piece of work is the total at its end, and done once that much has been served.
+//! work served; a piece of work is the total at its end, and done once that much has been served. A context that
+//! waits for others in a meeting ([`meeting`]) has its turns and comes no further.
 //!
 //! The structures lie in memory that all processes share, so they are plain integers, zero is their
 //! beginning, and an index read from them is checked before it is used.
 
 mod history;
+pub(crate) mod meeting;
 
 use history::{History, Windows};
 pub(crate) use history::{WINDOW_NS, window_of};
+use meeting::Stops;
 
 /// Contexts that one device can have at a time.
 pub(crate) const QUEUES_MAX: usize = 1024;
@@ -47,14 +50,28 @@ pub(crate) struct Queue {
     pub(crate) owner: u32,
     pub(crate) enqueued_ns: u64,
     pub(crate) served_ns: u64,
+    /// Time that it had the device and came no further, for those that it was to meet had not come.
+    pub(crate) spun_ns: u64,
     pub(crate) windows: Windows<QUEUE_WINDOWS>,
     history: History,
+    stops: Stops,
 }
 
 impl Queue {
     /// Work not yet served.
     pub(crate) fn pending_ns(&self) -> u64 {
         self.enqueued_ns.saturating_sub(self.served_ns)
+    }
+
+    /// Time that it had the device.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.served_ns.saturating_add(self.spun_ns)
+    }
+
+    /// Work that can be served before it has to wait for others; 0 when it waits now.
+    fn open_ns(&self) -> u64 {
+        let stop = self.stops.first().map_or(u64::MAX, |stop| stop.at_ns.saturating_sub(self.served_ns));
+        self.pending_ns().min(stop)
     }
 }
 
@@ -70,8 +87,12 @@ pub(crate) struct QueueName {
 pub(crate) struct DeviceTime {
     /// How far the model has come.
     last_ns: u64,
-    /// Work served so far.
+    /// Time so far in which a context had the device.
     pub(crate) busy_ns: u64,
+    /// Time so far that went into switches.
+    pub(crate) switch_ns: u64,
+    /// When it was last seen to whose work there is that is dead.
+    pub(crate) buried_ns: u64,
     /// What is left of the turn.
     slice_left_ns: u64,
     /// What is left of the switch to the context whose turn it is.
@@ -98,6 +119,8 @@ impl DeviceTime {
         queue.generation = queue.generation.wrapping_add(1).max(1);
         queue.enqueued_ns = 0;
         queue.served_ns = 0;
+        queue.spun_ns = 0;
+        queue.stops.clear();
         queue.history.clear();
         queue.windows.clear();
         queue.owner = owner + 1;
@@ -105,9 +128,9 @@ impl DeviceTime {
         Some(QueueName { place: at as u16, generation: queue.generation })
     }
 
-    /// Gives a place back; work not yet served never will be. What was served, for the owner's account.
+    /// Gives a place back; work not yet served never will be. How long it had the device, for the owner's account.
     pub(crate) fn close(&mut self, hardware: &Hardware, name: QueueName) -> Option<u64> {
-        let served = self.queue(name)?.served_ns;
+        let busy_ns = self.queue(name)?.busy_ns();
         let place = name.place;
         self.queues[usize::from(place)].owner = 0;
         if self.resident == u32::from(place) + 1 {
@@ -116,7 +139,7 @@ impl DeviceTime {
         if let Some(at) = self.active().iter().position(|active| *active == place) {
             self.retire(hardware, at);
         }
-        Some(served)
+        Some(busy_ns)
     }
 
     /// Adds work to a queue; the total that will have been served when it is done.
@@ -133,7 +156,7 @@ impl DeviceTime {
         Some(total)
     }
 
-    /// Moves the model to `now`.
+    /// Moves the model to `now`; no meeting takes place on the way.
     pub(crate) fn advance(&mut self, hardware: &Hardware, now: u64) {
         while self.last_ns < now {
             let Some(current) = self.current() else {
@@ -144,16 +167,22 @@ impl DeviceTime {
             if self.switch_left_ns > 0 {
                 let part = left.min(self.switch_left_ns);
                 self.switch_left_ns -= part;
+                self.switch_ns += part;
                 self.pass(part);
                 continue;
             }
             let alone = self.active_length == 1;
-            let pending = self.queues[current].pending_ns();
-            let turn = if alone { pending } else { pending.min(self.slice_left_ns) };
-            let part = left.min(turn);
-            self.serve(current, part);
+            let queue = &self.queues[current];
+            let (open, drains) = (queue.open_ns(), queue.open_ns() == queue.pending_ns());
+            let slice = if alone { u64::MAX } else { self.slice_left_ns };
+            let part = if open > 0 { left.min(open).min(slice) } else { left.min(slice) };
+            if open > 0 {
+                self.serve(current, part)
+            } else {
+                self.spin(current, part)
+            }
             self.slice_left_ns = slice_after(hardware, self.slice_left_ns, part, alone);
-            if part == pending {
+            if drains && part == open {
                 self.retire(hardware, self.position as usize);
             } else if !alone && self.slice_left_ns == 0 {
                 self.position = (self.position + 1) % self.active_length;
@@ -175,6 +204,9 @@ impl DeviceTime {
             return self.last_ns;
         };
         let remaining = total - queue.served_ns;
+        if queue.waits_before(total) {
+            return self.last_ns + meeting::LOOK_NS;
+        }
         let active = self.active();
         let mut at = self.last_ns.saturating_add(self.switch_left_ns);
         let mut slice = if active.len() > 1 { self.slice_left_ns } else { u64::MAX };
@@ -182,7 +214,8 @@ impl DeviceTime {
             if *place == name.place {
                 return at.saturating_add(remaining.min(slice));
             }
-            let pending = self.queues[usize::from(*place) % QUEUES_MAX].pending_ns();
+            let other = &self.queues[usize::from(*place) % QUEUES_MAX];
+            let pending = if other.stops.first().is_some() { u64::MAX } else { other.pending_ns() };
             let cost = if pending <= slice { hardware.drained_switch_ns } else { hardware.hot_switch_ns };
             at = at.saturating_add(pending.min(slice)).saturating_add(cost);
             slice = hardware.slice_ns;
@@ -201,10 +234,13 @@ impl DeviceTime {
         self.active().len()
     }
 
-    /// The process whose turn it is.
-    pub(crate) fn current_owner(&self) -> Option<usize> {
-        let owner = self.queues[self.current()?].owner.checked_sub(1)?;
-        Some(owner as usize)
+    /// The processes that have work, from the one whose turn it is on.
+    pub(crate) fn busy_owners(&self) -> impl Iterator<Item = usize> {
+        let active = self.active();
+        let turns = active.iter().cycle().skip(self.position as usize).take(active.len());
+        turns
+            .filter_map(|place| self.queues[usize::from(*place) % QUEUES_MAX].owner.checked_sub(1))
+            .map(|at| at as usize)
     }
 
     /// The open queues of a process.
@@ -224,6 +260,7 @@ impl DeviceTime {
         for at in 0..self.queues_used() {
             let queue = &mut self.queues[at];
             queue.served_ns = queue.served_ns.min(queue.enqueued_ns);
+            queue.stops.repair();
             if queue.owner != 0 && queue.pending_ns() > 0 {
                 self.active[self.active_length as usize] = at as u16;
                 self.active_length += 1;
@@ -266,6 +303,15 @@ impl DeviceTime {
         queue.history.serve(queue.served_ns, self.last_ns, part);
         queue.windows.add(self.last_ns, part);
         queue.served_ns += part;
+        self.busy_ns += part;
+        self.pass(part);
+    }
+
+    /// Lets a context have the device and come no further.
+    fn spin(&mut self, at: usize, part: u64) {
+        let queue = &mut self.queues[at];
+        queue.windows.add(self.last_ns, part);
+        queue.spun_ns += part;
         self.busy_ns += part;
         self.pass(part);
     }

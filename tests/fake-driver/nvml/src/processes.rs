@@ -12,7 +12,7 @@ use crate::types::{
     nvmlProcessesUtilizationInfo_v1_t, nvmlSample_t, nvmlUtilization_t, nvmlValue_t,
 };
 use core::ffi::{c_uint, c_ulonglong};
-use fake_machine::{ProcessSample, ProcessUse};
+use fake_machine::{Lack, ProcessSample, ProcessUse, lacks};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -29,8 +29,13 @@ fn later_version(process: &ProcessUse) -> nvmlProcessInfo_v2_t {
     }
 }
 
+/// The processes that a driver tells of.
+fn listed(index: usize) -> Vec<ProcessUse> {
+    if lacks(Lack::Processes) { Vec::new() } else { machine().processes(index) }
+}
+
 fn compute<T: Copy>(handle: nvmlDevice_t, count: *mut c_uint, out: *mut T, form: fn(&ProcessUse) -> T) -> Answer {
-    let processes = machine().processes(device(handle)?.index);
+    let processes = listed(device(handle)?.index);
     put_list(count, out, &processes.iter().map(form).collect::<Vec<_>>())
 }
 
@@ -120,7 +125,7 @@ pub(crate) fn nvmlDeviceGetRunningProcessDetailList(
     let device = device(handle)?;
     let mut list = get_versioned(plist, 1)?;
     let processes = match list.mode {
-        COMPUTE => machine().processes(device.index),
+        COMPUTE => listed(device.index),
         1..=MPS => Vec::new(),
         _ => return Err(Code::INVALID_ARGUMENT),
     };
@@ -174,14 +179,26 @@ pub(crate) fn nvmlDeviceGetSamples(
 
 /// The newest sample of each process that is newer than what the program has seen, by time in microseconds.
 fn newest_samples(index: usize, last_seen_us: u64) -> Vec<(u64, ProcessSample)> {
+    /// What a sampler told that was never filled.
+    const WILD: u32 = 4_294_000_000;
+    if lacks(Lack::Samples) || lacks(Lack::SampleCount) {
+        return Vec::new();
+    }
     let mut newest = BTreeMap::new();
-    for sample in machine().process_samples(index) {
+    for mut sample in machine().process_samples(index) {
+        if lacks(Lack::SaneSamples) {
+            sample.percent = WILD;
+        }
         let at_us = timestamp_us(sample.at_ns);
         if at_us > last_seen_us {
             newest.insert(sample.host_pid, (at_us, sample));
         }
     }
     newest.into_values().collect()
+}
+
+fn no_samples() -> Answer {
+    if lacks(Lack::SampleCount) { Ok(()) } else { Err(Code::NOT_FOUND) }
 }
 
 pub(crate) fn nvmlDeviceGetProcessUtilization(
@@ -194,7 +211,7 @@ pub(crate) fn nvmlDeviceGetProcessUtilization(
     get(processSamplesCount)?;
     if samples.is_empty() {
         put(processSamplesCount, 0)?;
-        return Err(Code::NOT_FOUND);
+        return no_samples();
     }
     let form = |(timeStamp, sample): &(u64, ProcessSample)| nvmlProcessUtilizationSample_t {
         pid: sample.host_pid,
@@ -218,7 +235,7 @@ pub(crate) fn nvmlDeviceGetProcessesUtilizationInfo(
     info.processSamplesCount = samples.len().try_into().unwrap_or(c_uint::MAX);
     put(procesesUtilInfo, info)?;
     if samples.is_empty() {
-        return Err(Code::NOT_FOUND);
+        return no_samples();
     }
     if info.procUtilArray.is_null() || room < samples.len() {
         return Err(Code::INSUFFICIENT_SIZE);

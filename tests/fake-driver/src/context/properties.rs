@@ -9,9 +9,15 @@ use core::sync::atomic::Ordering;
 use driver_api::{
     CUcontext, CUdevice, CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUresult, CUsharedconfig,
 };
+use fake_machine::{Lack, lacks};
 
 /// The highest priority of a stream; numbers fall with importance.
-pub(crate) const GREATEST_PRIORITY: c_int = -5;
+const GREATEST_PRIORITY: c_int = -5;
+
+/// The highest that a stream of this driver can have.
+pub(crate) fn greatest_priority() -> c_int {
+    if lacks(Lack::StreamPriorities) { 0 } else { GREATEST_PRIORITY }
+}
 
 /// Preferences that are kept and given back.
 #[derive(Default)]
@@ -75,7 +81,7 @@ pub(crate) fn cuCtxSetSharedMemConfig(_: &Call, config: CUsharedconfig) -> Answe
 pub(crate) fn cuCtxGetStreamPriorityRange(_: &Call, least: *mut c_int, greatest: *mut c_int) -> Answer {
     state::current()?;
     optional(least, 0);
-    optional(greatest, GREATEST_PRIORITY);
+    optional(greatest, greatest_priority());
     Ok(())
 }
 

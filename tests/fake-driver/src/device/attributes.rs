@@ -5,7 +5,7 @@ use crate::entry::Call;
 use crate::state::{self, Device};
 use core::ffi::c_int;
 use driver_api::{CUdevice, CUdevice_attribute, CUresult};
-use fake_machine::DeviceSpec;
+use fake_machine::{DeviceSpec, Lack, lacks};
 
 /// `CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR`
 pub(crate) const MAX_THREADS_PER_MULTIPROCESSOR: CUdevice_attribute = 39;
@@ -17,6 +17,8 @@ pub(crate) const MULTICAST_SUPPORTED: CUdevice_attribute = 132;
 pub(crate) const ENDPOINT_UNICAST_SUPPORTED: CUdevice_attribute = 153;
 /// `CU_DEVICE_ATTRIBUTE_LOGICAL_ENDPOINT_MULTICAST_SUPPORTED`
 pub(crate) const ENDPOINT_MULTICAST_SUPPORTED: CUdevice_attribute = 154;
+/// `CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED`
+const STREAM_PRIORITIES_SUPPORTED: CUdevice_attribute = 78;
 const L2_CACHE_SIZE: CUdevice_attribute = 38;
 /// Runtimes ask for attributes newer than themselves and take an error for a broken driver.
 const ANSWERED_BELOW: CUdevice_attribute = 170;
@@ -56,6 +58,7 @@ fn of_device(spec: &DeviceSpec, attribute: CUdevice_attribute) -> Option<c_int> 
         50 => number(spec.pci_domain),
         75 => number(spec.compute_capability.0),
         76 => number(spec.compute_capability.1),
+        STREAM_PRIORITIES_SUPPORTED if lacks(Lack::StreamPriorities) => Some(0),
         MAX_PERSISTING_L2_CACHE_SIZE | 109 if spec.compute_capability.0 >= 8 => {
             let cache = spec.attributes.iter().find(|row| row.0 == L2_CACHE_SIZE).map_or(0, |row| row.1);
             Some(if attribute == 109 { 128 << 20 } else { cache / 4 * 3 })

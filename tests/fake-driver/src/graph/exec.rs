@@ -7,7 +7,7 @@ use super::user_object::Reference;
 use super::{Graph, Node, Payload, memory, node_handle};
 use crate::args::{Answer, get, optional, put, put_text};
 use crate::capture;
-use crate::copy::Rows;
+use crate::copy::{self, Rows};
 use crate::entry::Call;
 use crate::pages;
 use crate::registry::Registry;
@@ -16,6 +16,7 @@ use core::ffi::{c_char, c_int, c_uint};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use driver_api::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream};
+use fake_machine::Work;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -265,15 +266,24 @@ fn run(payloads: &[&Payload], stream: &Arc<Stream>) -> Answer {
             stream.launch(std::mem::take(&mut kernels_ns))?;
         }
         match payload {
-            Payload::Kernel(call) => kernels_ns = kernels_ns.saturating_add(call.function.timing.next_ns()),
+            Payload::Kernel(call) => match call.function.timing.next() {
+                Work::Time(duration_ns) => kernels_ns = kernels_ns.saturating_add(duration_ns),
+                meeting @ Work::Meeting { .. } => {
+                    if kernels_ns > 0 {
+                        stream.launch(std::mem::take(&mut kernels_ns))?;
+                    }
+                    stream.launch(meeting)?;
+                }
+            },
             Payload::Copy(copy) => {
                 if let Some(rows) = Rows::new(&copy.0)? {
-                    stream.run(move || rows.run());
+                    stream.run_for(rows.duration_ns(), move || rows.run())?;
                 }
             }
             Payload::Fill(fill) => {
                 let fill = *fill;
-                stream.run(move || fill.carry_out());
+                let bytes = fill.width as u64 * fill.height as u64 * u64::from(fill.element_bytes);
+                stream.run_for(copy::duration_ns(bytes, false), move || fill.carry_out())?;
             }
             Payload::Host(host) => {
                 let host = *host;

@@ -1,7 +1,7 @@
 //! How long kernels take, by `FAKE_CUDA_KERNELS` and their names.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use fake_machine::{KernelTime, Kernels};
+use fake_machine::{KernelTime, Kernels, Work};
 use std::sync::OnceLock;
 
 /// The durations of one function's launches.
@@ -18,12 +18,12 @@ impl Timing {
         Self { time: kernels.time_of(name), launches: AtomicU64::new(0) }
     }
 
-    /// The duration of the next launch.
+    /// What the next launch has the device do.
     #[inline]
-    pub(crate) fn next_ns(&self) -> u64 {
+    pub(crate) fn next(&self) -> Work {
         match self.time {
-            KernelTime::Fixed { duration_ns } => duration_ns,
-            drawn => drawn.duration_ns(self.launches.fetch_add(1, Ordering::Relaxed)),
+            KernelTime::Fixed { duration_ns } => Work::Time(duration_ns),
+            other => other.work(self.launches.fetch_add(1, Ordering::Relaxed)),
         }
     }
 }

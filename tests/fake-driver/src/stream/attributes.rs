@@ -1,6 +1,6 @@
 //! Attributes of streams. They are remembered; only the priority means something elsewhere.
 
-use super::calls::PRIORITIES;
+use super::calls::possible_priority;
 use super::resolve;
 use crate::args::{Answer, get, put};
 use crate::entry::Call;
@@ -51,7 +51,7 @@ pub(crate) fn cuStreamSetAttribute(
     #[allow(clippy::cast_possible_truncation)] // The union's `int` is the lower half of its first word.
     let number = value.words[0] as i32;
     match attribute {
-        PRIORITY => stream.priority.store(number.clamp(PRIORITIES.0, PRIORITIES.1), Ordering::Relaxed),
+        PRIORITY => stream.priority.store(possible_priority(number), Ordering::Relaxed),
         SYNCHRONIZATION_POLICY if !(1..=4).contains(&number) => return Err(CUresult::INVALID_VALUE),
         _ => {
             default_value(attribute).ok_or(CUresult::INVALID_VALUE)?;

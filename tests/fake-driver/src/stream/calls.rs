@@ -5,6 +5,7 @@ use super::{Kind, NON_BLOCKING, STREAMS, Stream, resolve};
 use crate::args::{Answer, optional, put};
 use crate::capture;
 use crate::context::Context;
+use crate::context::properties::greatest_priority;
 use crate::entry::Call;
 use crate::event::{self, EVENTS};
 use crate::registry::pointer;
@@ -14,8 +15,10 @@ use core::sync::atomic::Ordering;
 use driver_api::{CUcontext, CUdevice, CUevent, CUgreenCtx, CUresult, CUstream};
 use std::sync::Arc;
 
-/// The highest and the lowest priority a stream can have, as `cuCtxGetStreamPriorityRange` tells.
-pub(crate) const PRIORITIES: (c_int, c_int) = (-5, 0);
+/// A priority as a stream can have it.
+pub(crate) fn possible_priority(wanted: c_int) -> c_int {
+    wanted.clamp(greatest_priority(), 0)
+}
 
 /// A stream of a context, registered; its handle. `green` is the green context's, 0 for none.
 pub(crate) fn create_in(context: &Context, flags: c_uint, priority: c_int, green: usize) -> Answer<CUstream> {
@@ -26,7 +29,7 @@ pub(crate) fn create_in(context: &Context, flags: c_uint, priority: c_int, green
     };
     let queue = &context.streams.queue;
     queue.context.store(context.handle(), Ordering::Relaxed);
-    let priority = priority.clamp(PRIORITIES.0, PRIORITIES.1);
+    let priority = possible_priority(priority);
     Ok(STREAMS.insert(Stream::with_green(queue, kind, flags, priority, green)))
 }
 

@@ -7,7 +7,7 @@
 use crate::args::Answer;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use driver_api::CUresult;
-use fake_machine::{ContextSlot, Machine, Ticket};
+use fake_machine::{ContextSlot, Machine, Ticket, Work};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
@@ -95,7 +95,7 @@ impl DeviceQueue {
     }
 
     /// Puts work on the device, waiting for room where there is none; its number.
-    pub(crate) fn submit(&self, duration_ns: u64) -> Answer<u64> {
+    pub(crate) fn submit(&self, work: Work) -> Answer<u64> {
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Err(CUresult::CONTEXT_IS_DESTROYED);
@@ -105,10 +105,11 @@ impl DeviceQueue {
                 self.settle(&mut outstanding);
             }
             if outstanding.len() < OUTSTANDING_MAX {
-                let ticket = self.machine.submit(&self.slot, duration_ns);
+                let ticket = self.machine.submit(&self.slot, work);
                 let number = self.submitted.load(Ordering::Relaxed) + 1;
                 outstanding.push_back(Piece { number, ticket, end_ns: None });
                 self.submitted.store(number, Ordering::Release);
+                self.settle_seen(&mut outstanding);
                 return Ok(number);
             }
             let first = outstanding.front().map(|piece| piece.ticket);
@@ -164,8 +165,18 @@ impl DeviceQueue {
 
     /// Takes what the device has finished off the list.
     fn settle(&self, outstanding: &mut VecDeque<Piece>) {
+        self.settle_while(outstanding, |ticket| self.machine.is_done(&self.slot, ticket));
+    }
+
+    /// Takes off what the device is known to have finished, so that the ends of work are noted before they are
+    /// forgotten, by a program that only ever launches, too.
+    fn settle_seen(&self, outstanding: &mut VecDeque<Piece>) {
+        self.settle_while(outstanding, |ticket| self.machine.was_done(&self.slot, ticket));
+    }
+
+    fn settle_while(&self, outstanding: &mut VecDeque<Piece>, is_done: impl Fn(Ticket) -> bool) {
         while let Some(first) = outstanding.front() {
-            if !self.machine.is_done(&self.slot, first.ticket) {
+            if !is_done(first.ticket) {
                 return;
             }
             self.completed.store(first.number, Ordering::Release);

@@ -1,6 +1,11 @@
 //! How long kernels take: `FAKE_CUDA_KERNELS`, else what a function's name says, else ten microseconds.
+//!
+//! `NAME=200us` is always the same, `NAME=lognormal(200us,0.8)` varies, and `NAME=meet(4,50us)` is a part of a collective:
+//! it begins, has the device until the kernels of that name have begun in four contexts, and then takes 50 us. The names
+//! `spin_200us` and `ring_meet4_50us` say the same without a rule.
 
 use super::{SettingError, parse_duration_ns, text};
+use crate::{RANKS_MAX, Work};
 
 /// What a kernel takes of which nothing is known.
 const DEFAULT_NS: u64 = 10_000;
@@ -24,16 +29,42 @@ pub enum KernelTime {
         /// From the function's name, so that functions differ.
         seed: u64,
     },
+    /// Goes on when as many contexts have come to theirs.
+    Meeting {
+        /// How many contexts meet.
+        ranks: u32,
+        /// What it takes from then on.
+        duration_ns: u64,
+        /// From the function's name: those of one name meet.
+        key: u64,
+    },
 }
 
 impl KernelTime {
     /// What the launch with this number takes; the same in every run.
     pub fn duration_ns(&self, launch: u64) -> u64 {
         match *self {
-            Self::Fixed { duration_ns } => duration_ns,
+            Self::Fixed { duration_ns } | Self::Meeting { duration_ns, .. } => duration_ns,
             Self::Lognormal { median_ns, sigma, seed } => {
                 (median_ns as f64 * (sigma * normal(seed ^ launch.wrapping_mul(0x9e37_79b9_7f4a_7c15))).exp()) as u64
             }
+        }
+    }
+
+    /// What the launch with this number has the device do.
+    pub fn work(&self, launch: u64) -> Work {
+        match *self {
+            Self::Meeting { ranks, duration_ns, key } => Work::Meeting { key, ranks, duration_ns },
+            _ => Work::Time(self.duration_ns(launch)),
+        }
+    }
+
+    /// The same for functions of that name.
+    fn named(self, function: &str) -> Self {
+        match self {
+            Self::Fixed { .. } => self,
+            Self::Lognormal { median_ns, sigma, .. } => Self::Lognormal { median_ns, sigma, seed: seed_of(function) },
+            Self::Meeting { ranks, duration_ns, .. } => Self::Meeting { ranks, duration_ns, key: seed_of(function) },
         }
     }
 }
@@ -62,7 +93,7 @@ impl Kernels {
             variable: "FAKE_CUDA_KERNELS",
             value: value.to_owned(),
             why,
-            right: "NAME=DURATION or NAME=lognormal(MEDIAN,SIGMA) is right, such as gemm*=200us,*=lognormal(50us,0.8)",
+            right: "NAME=DURATION, NAME=lognormal(MEDIAN,SIGMA) or NAME=meet(RANKS,DURATION) is right, such as gemm*=200us,*=lognormal(50us,0.8)",
         };
         let mut rules = Vec::new();
         for rule in split_rules(value) {
@@ -83,11 +114,11 @@ impl Kernels {
         let fits = |name: &str| matches(name, function) || matches(name, plain);
         let exact = self.rules.iter().find(|(name, _)| named(name));
         match exact.or_else(|| self.rules.iter().find(|(name, _)| fits(name))) {
-            Some((_, KernelTime::Lognormal { median_ns, sigma, .. })) => {
-                KernelTime::Lognormal { median_ns: *median_ns, sigma: *sigma, seed: seed_of(function) }
+            Some((_, time)) => time.named(function),
+            None => {
+                let told = told_by_name(plain).unwrap_or(KernelTime::Fixed { duration_ns: DEFAULT_NS });
+                told.named(function)
             }
-            Some((_, fixed)) => *fixed,
-            None => KernelTime::Fixed { duration_ns: told_by_name(plain).unwrap_or(DEFAULT_NS) },
         }
     }
 
@@ -112,6 +143,11 @@ fn split_rules(value: &str) -> Vec<&str> {
 }
 
 fn parse_time(text: &str) -> Result<KernelTime, String> {
+    if let Some(inner) = text.strip_prefix("meet(").and_then(|rest| rest.strip_suffix(')')) {
+        let (ranks, time) = inner.split_once(',').ok_or_else(|| format!("{text:?} needs ranks and a duration"))?;
+        let ranks = parse_ranks(ranks.trim()).ok_or_else(|| format!("{text:?} is for 1 to {RANKS_MAX} ranks"))?;
+        return Ok(KernelTime::Meeting { ranks, duration_ns: parse_duration_ns(time)?, key: 0 });
+    }
     let Some(inner) = text.strip_prefix("lognormal(").and_then(|rest| rest.strip_suffix(')')) else {
         return parse_duration_ns(text).map(|duration_ns| KernelTime::Fixed { duration_ns });
     };
@@ -121,12 +157,22 @@ fn parse_time(text: &str) -> Result<KernelTime, String> {
     Ok(KernelTime::Lognormal { median_ns: parse_duration_ns(median)?, sigma, seed: 0 })
 }
 
-/// `spin_200us` takes 200 microseconds, `step_3ms` three milliseconds.
-fn told_by_name(function: &str) -> Option<u64> {
-    let (_, last) = function.rsplit_once('_')?;
+fn parse_ranks(digits: &str) -> Option<u32> {
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|ranks| plain && (1..=RANKS_MAX as u32).contains(ranks))
+}
+
+/// `spin_200us` takes 200 microseconds, `step_3ms` three milliseconds, `meet4_50us` 50 once four have met.
+fn told_by_name(function: &str) -> Option<KernelTime> {
+    let (before, last) = function.rsplit_once('_')?;
     let digits = last.strip_suffix("us").or_else(|| last.strip_suffix("ms"))?;
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| parse_duration_ns(last).ok())?
+    let duration_ns = plain.then(|| parse_duration_ns(last).ok())??;
+    let word = before.rsplit('_').next().unwrap_or(before);
+    Some(match word.strip_prefix("meet").and_then(parse_ranks) {
+        Some(ranks) => KernelTime::Meeting { ranks, duration_ns, key: 0 },
+        None => KernelTime::Fixed { duration_ns },
+    })
 }
 
 /// The function's own name within a C++ symbol such as `_Z10spin_200usPf`.
@@ -223,10 +269,39 @@ mod tests {
     }
 
     #[test]
+    fn meetings_are_of_one_name() {
+        let kernels = Kernels::parse("reduce*=meet(2, 1ms)").unwrap();
+        let met = |function: &str| match kernels.time_of(function).work(3) {
+            Work::Meeting { key, ranks, duration_ns } => Some((key, ranks, duration_ns)),
+            Work::Time(_) => None,
+        };
+        let (key, ranks, duration_ns) = met("reduce_a").unwrap();
+        assert_eq!((ranks, duration_ns), (2, 1_000_000));
+        assert_ne!(met("reduce_b").unwrap().0, key);
+        for name in ["ring_meet4_50us", "meet4_50us"] {
+            let (_, ranks, duration_ns) = met(name).unwrap();
+            assert_eq!((ranks, duration_ns), (4, 50_000), "{name}");
+        }
+        for name in ["meet_50us", "meet4", "meet0_50us", "meet65_50us", "meet+4_50us", "spin_50us"] {
+            assert_eq!(met(name), None, "{name}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_told() {
-        for wrong in
-            ["a", "=1us", "a=1", "a=lognormal(1us)", "a=lognormal(1us,9)", "a=lognormal(1us,x)", "a=1us,,b=1us"]
-        {
+        for wrong in [
+            "a",
+            "=1us",
+            "a=1",
+            "a=lognormal(1us)",
+            "a=lognormal(1us,9)",
+            "a=lognormal(1us,x)",
+            "a=1us,,b=1us",
+            "a=meet(4)",
+            "a=meet(0,1us)",
+            "a=meet(99,1us)",
+            "a=meet(4,x)",
+        ] {
             let message = Kernels::parse(wrong).unwrap_err().to_string();
             assert!(message.contains("FAKE_CUDA_KERNELS") && message.contains("lognormal(MEDIAN,SIGMA)"), "{message}");
         }

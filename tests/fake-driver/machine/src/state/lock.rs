@@ -12,6 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// It is held for microseconds, so more means a stopped holder.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// A process that is stopped or killed just when the lock is passed to it leaves the others asleep: they look again.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// The mutex, in shared memory.
 #[repr(transparent)]
 pub(super) struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
@@ -41,10 +44,12 @@ impl Mutex {
     pub(super) fn lock(&self) -> Result<Guard<'_>, &'static str> {
         // SAFETY: the mutex was initialised when the machine was opened, and stays mapped.
         let mut outcome = unsafe { libc::pthread_mutex_trylock(self.0.get()) };
-        if outcome == libc::EBUSY {
-            let deadline = deadline();
+        let mut looks = 0;
+        while matches!(outcome, libc::EBUSY | libc::ETIMEDOUT) && looks < WAIT_MAX.as_millis() / LOOK.as_millis() {
+            let deadline = after(LOOK);
             // SAFETY: as above; the call reads the deadline.
             outcome = unsafe { libc::pthread_mutex_timedlock(self.0.get(), &raw const deadline) };
+            looks += 1;
         }
         match outcome {
             0 => Ok(Guard { mutex: self, holder_died: false, stays_here: PhantomData }),
@@ -83,7 +88,7 @@ impl Drop for Guard<'_> {
 }
 
 /// On `CLOCK_REALTIME`, which the call measures by.
-fn deadline() -> libc::timespec {
-    let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + WAIT_MAX;
+fn after(wait: Duration) -> libc::timespec {
+    let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + wait;
     libc::timespec { tv_sec: at.as_secs().try_into().unwrap_or(libc::time_t::MAX), tv_nsec: at.subsec_nanos().into() }
 }

@@ -1,6 +1,8 @@
 //! The device-time model, on invented clocks.
 #![allow(unsafe_code)] // A device is too large for the stack.
 
+mod meetings;
+
 use super::*;
 
 const US: u64 = 1_000;
@@ -152,7 +154,7 @@ fn a_context_that_goes_away_leaves_the_round() {
         time.submit(&hardware, name, 100 * MS, 0);
     }
     time.advance(&hardware, 3 * MS); // In the turn of b.
-    assert_eq!(time.current_owner(), Some(2));
+    assert_eq!(time.busy_owners().collect::<Vec<_>>(), [2, 3, 1]);
     let of_b = served(&time, b);
     assert_eq!(time.close(&hardware, b), Some(of_b));
     assert_eq!((time.close(&hardware, b), time.served_ns(b), time.done_at(b, 0)), (None, None, None));

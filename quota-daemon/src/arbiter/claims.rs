@@ -1,0 +1,374 @@
+//! What processes say of themselves, turned into what the scheduler is told. No I/O, no clock.
+//!
+//! Every value is a claim. Counters that go backwards or jump, times from the future and waits that lead to nothing cost
+//! nobody but the tenant that wrote them: device time is charged within what has passed, and who is given the token
+//! and does nothing with it is passed over for a while.
+
+use quota_core::compute::{Event, Tenant};
+use quota_core::ledger::SlotId;
+use quota_wire::usage::ProcessUsage;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// How long the claims of a tenant that was free of all counting are not taken for idleness: what it has under way from
+/// before isn't counted.
+pub(super) const FREE_GRACE_NS: u64 = 2_000_000;
+/// How long past its own prediction a process that is stopped is waited for.
+const STOPPED_GRACE_NS: u64 = 1_000_000;
+/// Pause between two looks at whether a process that is late is stopped.
+const STOPPED_AGAIN_NS: u64 = 5_000_000;
+/// A holder that waits and doesn't go through its open gate for so long is passed over: it is stopped, or lies. More than
+/// the kernel takes to run a thread that it has woken on a busy machine.
+const NO_SHOW_NS: u64 = 5_000_000;
+/// For how long it is passed over the first time; twice as long each time after that.
+const NO_SHOW_PAUSE_NS: u64 = 10_000_000;
+/// The longest such pause: what is lost to a tenant that always waits and never comes is below a hundredth.
+const NO_SHOW_PAUSE_NS_MAX: u64 = 640_000_000;
+/// The latest end of what is under way that is believed.
+const UNTIL_NS_MAX: u64 = 1_000_000_000;
+/// The longest way from an open gate to the first launch that is believed.
+const OPENED_NS_MAX: u64 = 10_000_000;
+
+/// Names a process: its slot, and which of the slot's owners it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Process {
+    /// Where in the usage page.
+    pub(super) slot: u32,
+    /// Which of the processes that have had the slot.
+    pub(super) generation: u64,
+    /// Its pid, by the kernel's word.
+    pub(super) pid: u32,
+}
+
+impl Process {
+    /// The slot as the usage page knows it.
+    pub(super) fn slot(self) -> Option<SlotId> {
+        SlotId::new(self.slot)
+    }
+}
+
+/// What one process says of itself on one device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Claim {
+    pub(super) submitted: u64,
+    pub(super) completed: u64,
+    pub(super) until_ns: u64,
+    pub(super) busy_ns: u64,
+    pub(super) passed_at_ns: u64,
+    pub(super) waiting: u32,
+    pub(super) sure: bool,
+}
+
+impl Claim {
+    pub(super) fn read(usage: &ProcessUsage) -> Self {
+        // Before `submitted`, so that what ends meanwhile doesn't seem to end before it has begun.
+        let completed = usage.completed.load(Ordering::Acquire);
+        Self {
+            completed,
+            submitted: usage.submitted.load(Ordering::Acquire),
+            until_ns: usage.until_ns.load(Ordering::Relaxed),
+            busy_ns: usage.busy_ns.load(Ordering::Relaxed),
+            passed_at_ns: usage.passed_at_ns.load(Ordering::Relaxed),
+            waiting: usage.waiting.load(Ordering::Acquire),
+            sure: usage.sure.load(Ordering::Relaxed) == 1,
+        }
+    }
+
+    /// True while something is under way. More completed than submitted is nonsense, and nothing.
+    pub(super) fn is_under_way(&self) -> bool {
+        (self.submitted.wrapping_sub(self.completed)).cast_signed() > 0
+    }
+}
+
+/// What was last seen of a process.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    submitted: u64,
+    busy_ns: u64,
+    passed_at_ns: u64,
+}
+
+/// All processes of a tenant on one device, taken together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Sum {
+    under_way: bool,
+    waiting: bool,
+    /// Something was launched, or a gate passed, since the last look.
+    progress: bool,
+    /// The latest end of what is under way; none where some process doesn't say.
+    until_ns: Option<u64>,
+    /// All that is under way rests on measured kernels.
+    sure: bool,
+    busy_ns: u64,
+    passed_at_ns: u64,
+}
+
+/// The books of one tenant on one device.
+#[derive(Debug)]
+pub(super) struct Account {
+    tenant: Tenant,
+    last: BTreeMap<Process, Last>,
+    /// Since when it can have used the device; bounds what can be charged.
+    since_ns: u64,
+    charged_ns: u64,
+    /// Charged for a turn in which nothing was measured; what is measured later is less by that.
+    ahead_ns: u64,
+    /// It has work, as the scheduler was told.
+    wants: bool,
+    /// Nobody else has the device: it counts nothing, and is taken to be busy.
+    free: bool,
+    /// Its claims are not taken for idleness before.
+    idle_from_ns: u64,
+    /// Its gate is open since.
+    opened_at_ns: Option<u64>,
+    /// It has gone through since.
+    shown_up: bool,
+    /// Something was measured in this turn.
+    measured: bool,
+    /// Its gate was closed, and what it had under way hasn't ended.
+    draining: bool,
+    /// The end of what drains, as the scheduler was told.
+    drains_at_ns: Option<u64>,
+    /// When to look whether the processes that are late are stopped.
+    stopped_at_ns: Option<u64>,
+    looked_at_ns: u64,
+    /// How long it has had an open gate and not come.
+    no_show_ns: u64,
+    pause_ns: u64,
+    /// Its waits are not believed until.
+    passed_over_until_ns: Option<u64>,
+    waits: bool,
+}
+
+impl Account {
+    pub(super) fn new(tenant: Tenant, now_ns: u64) -> Self {
+        Self {
+            tenant,
+            last: BTreeMap::new(),
+            since_ns: now_ns,
+            charged_ns: 0,
+            ahead_ns: 0,
+            wants: false,
+            free: false,
+            idle_from_ns: now_ns,
+            opened_at_ns: None,
+            shown_up: false,
+            measured: false,
+            draining: false,
+            drains_at_ns: None,
+            stopped_at_ns: None,
+            looked_at_ns: now_ns,
+            no_show_ns: 0,
+            pause_ns: NO_SHOW_PAUSE_NS,
+            passed_over_until_ns: None,
+            waits: false,
+        }
+    }
+
+    /// True while it has work, as far as the scheduler knows.
+    pub(super) fn wants(&self) -> bool {
+        self.wants
+    }
+
+    /// True while some thread says that it waits at the gate.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// True while what it had under way at the end of its turn hasn't ended.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Its gate has been opened.
+    pub(super) fn opened(&mut self, now_ns: u64) {
+        self.opened_at_ns = Some(now_ns);
+        (self.shown_up, self.measured, self.draining, self.stopped_at_ns) = (false, false, false, None);
+    }
+
+    /// Its gate has been closed.
+    pub(super) fn closed(&mut self, now_ns: u64, events: &mut Vec<Event>) {
+        let Some(opened_at_ns) = self.opened_at_ns.take() else { return };
+        (self.draining, self.drains_at_ns) = (true, None);
+        if self.free || self.measured || !self.wants || !self.shown_up {
+            return;
+        }
+        // A kernel that outlasts the turn will be measured when it ends, a process that measures nothing never.
+        let held_ns = self.charge(now_ns.saturating_sub(opened_at_ns), now_ns);
+        self.ahead_ns = self.ahead_ns.saturating_add(held_ns);
+        if held_ns > 0 {
+            events.push(Event::Used(self.tenant, held_ns));
+        }
+    }
+
+    /// From now on it is alone, and what it says isn't looked at; or it no longer is.
+    pub(super) fn set_free(&mut self, free: bool, now_ns: u64, events: &mut Vec<Event>) {
+        if free && !self.wants {
+            self.wants = true;
+            events.push(Event::Wants(self.tenant));
+        }
+        if self.free && !free {
+            self.idle_from_ns = now_ns.saturating_add(FREE_GRACE_NS);
+            // It had the device for itself; nothing of that is a debt.
+            (self.since_ns, self.charged_ns, self.ahead_ns) = (now_ns, 0, 0);
+        }
+        self.free = free;
+    }
+
+    /// It is no longer scheduled.
+    pub(super) fn rest(&mut self) {
+        (self.wants, self.draining, self.opened_at_ns, self.free) = (false, false, None, false);
+    }
+
+    /// It is scheduled again, since it has work.
+    pub(super) fn works(&mut self) {
+        self.wants = true;
+    }
+
+    /// Takes in what its processes say now. `is_stopped` is asked of those that are later than they predicted.
+    pub(super) fn look(
+        &mut self,
+        claims: &[(Process, Claim)],
+        now_ns: u64,
+        is_stopped: &mut dyn FnMut(Process) -> bool,
+        events: &mut Vec<Event>,
+    ) {
+        let sum = self.sum(claims);
+        self.waits = sum.waiting;
+        self.charge_measured(sum.busy_ns, now_ns, events);
+        if self.free {
+            self.looked_at_ns = now_ns;
+            return;
+        }
+        self.note_turn(&sum, now_ns, events);
+        let has_work = sum.under_way || (sum.waiting && self.passed_over_until_ns.is_none());
+        if !self.wants && (has_work || sum.progress) {
+            self.wants = true;
+            events.push(Event::Wants(self.tenant));
+        }
+        if self.wants && !has_work && now_ns >= self.idle_from_ns {
+            self.wants = false;
+            events.push(Event::Idles(self.tenant));
+        }
+        if self.draining {
+            self.drain(claims, &sum, now_ns, is_stopped, events);
+        }
+        self.looked_at_ns = now_ns;
+    }
+
+    /// When it is to be looked at again though nobody says so.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        let unsure = (self.wants || self.draining) && !self.free && self.idle_from_ns > self.looked_at_ns;
+        let idle = unsure.then_some(self.idle_from_ns);
+        let no_show = (self.opened_at_ns.is_some() && !self.shown_up && !self.free && self.waits)
+            .then(|| self.looked_at_ns + NO_SHOW_NS.saturating_sub(self.no_show_ns))
+            .filter(|_| self.passed_over_until_ns.is_none());
+        let passed_over = self.passed_over_until_ns.filter(|_| self.waits);
+        let stopped = self.stopped_at_ns.filter(|_| self.draining);
+        [idle, no_show, passed_over, stopped].into_iter().flatten().min()
+    }
+
+    /// All claims together, compared with those before; those who are gone are forgotten.
+    fn sum(&mut self, claims: &[(Process, Claim)]) -> Sum {
+        let mut sum = Sum { sure: true, until_ns: Some(0), ..Sum::default() };
+        let mut last = BTreeMap::new();
+        for (process, claim) in claims {
+            let seen = Last { submitted: claim.submitted, busy_ns: claim.busy_ns, passed_at_ns: claim.passed_at_ns };
+            // What a process did before it was first seen is nobody's business: an earlier daemon's.
+            let before = self.last.get(process).copied().unwrap_or(seen);
+            sum.busy_ns = sum.busy_ns.saturating_add(claim.busy_ns.saturating_sub(before.busy_ns));
+            sum.progress |= claim.submitted != before.submitted || claim.passed_at_ns != before.passed_at_ns;
+            sum.waiting |= claim.waiting > 0;
+            sum.passed_at_ns = sum.passed_at_ns.max(claim.passed_at_ns);
+            if claim.is_under_way() {
+                sum.under_way = true;
+                sum.sure &= claim.sure;
+                let until_ns = Some(claim.until_ns).filter(|until_ns| *until_ns > 0);
+                sum.until_ns = sum.until_ns.zip(until_ns).map(|(one, other)| one.max(other));
+            }
+            last.insert(*process, seen);
+        }
+        self.last = last;
+        sum
+    }
+
+    fn charge_measured(&mut self, busy_ns: u64, now_ns: u64, events: &mut Vec<Event>) {
+        self.measured |= busy_ns > 0;
+        let ahead_ns = busy_ns.min(self.ahead_ns);
+        self.ahead_ns -= ahead_ns;
+        let used_ns = self.charge(busy_ns - ahead_ns, now_ns);
+        if used_ns > 0 && !self.free {
+            events.push(Event::Used(self.tenant, used_ns));
+        }
+    }
+
+    /// Bounds a charge by the time that has passed and hasn't been charged.
+    fn charge(&mut self, used_ns: u64, now_ns: u64) -> u64 {
+        let passed_ns = now_ns.saturating_sub(self.since_ns);
+        let used_ns = used_ns.min(passed_ns.saturating_sub(self.charged_ns));
+        self.charged_ns += used_ns;
+        used_ns
+    }
+
+    /// Whether who has the token makes use of it.
+    fn note_turn(&mut self, sum: &Sum, now_ns: u64, events: &mut Vec<Event>) {
+        if self.passed_over_until_ns.is_some_and(|until_ns| now_ns >= until_ns || sum.progress) {
+            self.passed_over_until_ns = None;
+        }
+        if sum.progress {
+            (self.no_show_ns, self.pause_ns) = (0, NO_SHOW_PAUSE_NS);
+        }
+        let Some(opened_at_ns) = self.opened_at_ns else { return };
+        if sum.passed_at_ns > opened_at_ns && !self.shown_up {
+            let took_ns = sum.passed_at_ns.min(now_ns).saturating_sub(opened_at_ns).min(OPENED_NS_MAX);
+            events.push(Event::Opened(self.tenant, took_ns));
+        }
+        self.shown_up |= sum.under_way || sum.progress || sum.passed_at_ns > opened_at_ns;
+        if self.shown_up || !sum.waiting || self.passed_over_until_ns.is_some() {
+            return;
+        }
+        self.no_show_ns += now_ns.saturating_sub(self.looked_at_ns.max(opened_at_ns));
+        if self.no_show_ns >= NO_SHOW_NS {
+            self.no_show_ns = 0;
+            self.passed_over_until_ns = Some(now_ns.saturating_add(self.pause_ns));
+            self.pause_ns = (self.pause_ns * 2).min(NO_SHOW_PAUSE_NS_MAX);
+        }
+    }
+
+    /// Whether what it had under way has ended, or when it will.
+    fn drain(
+        &mut self,
+        claims: &[(Process, Claim)],
+        sum: &Sum,
+        now_ns: u64,
+        is_stopped: &mut dyn FnMut(Process) -> bool,
+        events: &mut Vec<Event>,
+    ) {
+        let until_ns = sum.until_ns.filter(|_| sum.under_way).map(|until_ns| until_ns.min(now_ns + UNTIL_NS_MAX));
+        let mut drained = !sum.under_way && now_ns >= self.idle_from_ns;
+        if let Some(until_ns) = until_ns {
+            let late_at_ns = until_ns.saturating_add(STOPPED_GRACE_NS);
+            let look_at_ns = self.stopped_at_ns.unwrap_or(late_at_ns).max(late_at_ns);
+            self.stopped_at_ns = Some(look_at_ns);
+            if now_ns >= look_at_ns {
+                // Who is stopped says nothing of what has ended; its prediction is all there is.
+                let mut late = claims.iter().filter(|(_, claim)| claim.is_under_way());
+                drained = late.all(|(process, _)| is_stopped(*process));
+                self.stopped_at_ns = Some(now_ns.saturating_add(STOPPED_AGAIN_NS));
+            }
+        }
+        if drained {
+            (self.draining, self.stopped_at_ns) = (false, None);
+            events.push(Event::Drained(self.tenant));
+        } else if let Some(until_ns) = until_ns.filter(|_| sum.sure)
+            && self.drains_at_ns != Some(until_ns)
+        {
+            self.drains_at_ns = Some(until_ns);
+            events.push(Event::DrainsAt(self.tenant, until_ns));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "claims/tests.rs"]
+mod tests;

@@ -1,0 +1,196 @@
+use super::*;
+use quota_core::Priority;
+
+const MS: u64 = 1_000_000;
+
+/// What tenants say, each with one process, and the time.
+#[derive(Default)]
+struct Stage {
+    now_ns: u64,
+    claims: BTreeMap<Tenant, Claim>,
+    gates: BTreeMap<Tenant, (Gate, u32)>,
+}
+
+impl Eyes for Stage {
+    fn claims(&mut self, tenant: Tenant, claims: &mut Vec<(Process, Claim)>) {
+        let process = Process { slot: 0, generation: 1, pid: 1 };
+        claims.extend(self.claims.get(&tenant).map(|claim| (process, *claim)));
+    }
+
+    fn is_stopped(&mut self, _process: Process) -> bool {
+        false
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.now_ns
+    }
+}
+
+fn terms(weight: u32) -> Terms {
+    let share = Share { weight, guarantee: None, cap: None, class: Priority::Normal };
+    Terms { share, capped: false, paused: false }
+}
+
+fn capped() -> Terms {
+    Terms { capped: true, ..terms(100) }
+}
+
+impl Stage {
+    fn look(&mut self, device: &mut Device) {
+        device.look(self);
+        let mut shows = Vec::new();
+        device.shows(&mut shows);
+        for show in shows {
+            self.gates.insert(show.tenant, (show.gate, show.ahead_us));
+        }
+    }
+
+    fn gate(&self, tenant: u64) -> Gate {
+        self.gates[&Tenant(tenant)].0
+    }
+
+    fn says(&mut self, tenant: u64, claim: Claim) {
+        self.claims.insert(Tenant(tenant), claim);
+    }
+
+    /// Time passes, with a look whenever one is due.
+    fn pass(&mut self, device: &mut Device, until_ns: u64) -> usize {
+        let mut looks = 0;
+        while let Some(due_ns) = device.next_deadline().filter(|due_ns| *due_ns <= until_ns) {
+            assert!(due_ns >= self.now_ns, "{due_ns} is past at {}", self.now_ns);
+            self.now_ns = due_ns;
+            self.look(device);
+            looks += 1;
+            assert!(looks < 10_000, "it never comes to rest");
+        }
+        self.now_ns = until_ns;
+        looks
+    }
+}
+
+fn waits() -> Claim {
+    Claim { waiting: 1, ..Claim::default() }
+}
+
+#[test]
+fn who_is_alone_is_free_until_another_comes_and_again_when_he_is_gone() {
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    device.seat(Tenant(1), terms(100), 0);
+    stage.look(&mut device);
+    assert_eq!((stage.gate(1), device.next_deadline(), device.beats()), (Gate::Free, None, false));
+    device.seat(Tenant(2), terms(100), 0);
+    stage.look(&mut device);
+    assert_eq!((stage.gate(1), stage.gate(2)), (Gate::Open, Gate::Closed), "who was there holds the token");
+    device.unseat(Tenant(2), 0);
+    stage.look(&mut device);
+    assert_eq!((stage.gate(1), device.next_deadline()), (Gate::Free, None));
+}
+
+#[test]
+fn a_cap_or_a_pause_is_never_free() {
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    device.seat(Tenant(1), capped(), 0);
+    stage.look(&mut device);
+    assert_eq!(stage.gate(1), Gate::Closed, "it has not asked yet");
+    stage.says(1, waits());
+    stage.look(&mut device);
+    assert_eq!(stage.gates[&Tenant(1)], (Gate::Open, AHEAD_QUIET_US));
+    device.change(Tenant(1), terms(100), 0);
+    stage.look(&mut device);
+    assert_eq!(stage.gate(1), Gate::Free);
+    device.change(Tenant(1), Terms { paused: true, ..terms(100) }, 0);
+    stage.look(&mut device);
+    assert_eq!(stage.gate(1), Gate::Closed);
+    device.change(Tenant(1), terms(100), 0);
+    stage.look(&mut device);
+    assert_eq!(stage.gate(1), Gate::Free);
+}
+
+#[test]
+fn two_that_are_busy_take_turns_and_idle_ones_come_to_rest() {
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    for tenant in [1, 2] {
+        stage.says(tenant, waits());
+        device.seat(Tenant(tenant), capped(), 0);
+    }
+    stage.look(&mut device);
+    assert!(device.beats() && device.contenders() == 2);
+    let open = |stage: &Stage| [1, 2].map(|tenant| stage.gate(tenant) == Gate::Open);
+    assert_eq!(open(&stage).iter().filter(|open| **open).count(), 1);
+    let mut held = [0, 0];
+    for _ in 0..200 {
+        // Whoever has the token has work under way, and none of it ends late.
+        for (tenant, open) in [1, 2].into_iter().zip(open(&stage)) {
+            let before = stage.claims[&Tenant(tenant)];
+            let used = if open { MS } else { 0 };
+            let submitted = before.submitted + u64::from(open);
+            let waiting = u32::from(!open);
+            held[tenant as usize - 1] += used;
+            let (completed, busy_ns) = (submitted - u64::from(open), before.busy_ns + used);
+            stage.says(tenant, Claim { submitted, completed, busy_ns, waiting, ..Claim::default() });
+        }
+        let until_ns = stage.now_ns + MS;
+        stage.pass(&mut device, until_ns);
+        stage.look(&mut device);
+        assert!(open(&stage).iter().filter(|open| **open).count() <= 1);
+    }
+    let share = held[0] as f64 / (held[0] + held[1]) as f64;
+    assert!((0.45..0.55).contains(&share), "{held:?}");
+    assert_eq!(stage.gates[&Tenant(1)].1, AHEAD_CONTENDED_US);
+    for tenant in [1, 2] {
+        let submitted = stage.claims[&Tenant(tenant)].submitted;
+        stage.says(tenant, Claim { submitted, completed: submitted, ..stage.claims[&Tenant(tenant)] });
+        stage.says(tenant, Claim { waiting: 0, ..stage.claims[&Tenant(tenant)] });
+    }
+    stage.look(&mut device);
+    assert!(!device.beats(), "nobody waits");
+    let looks = stage.pass(&mut device, stage.now_ns + 2 * REST_AFTER_NS);
+    assert!((1..=4).contains(&looks), "{looks}");
+    assert_eq!(device.next_deadline(), None, "nothing is due any more");
+    let asked = [1, 2].iter().filter(|tenant| stage.gate(**tenant) == Gate::Ask).count();
+    assert_eq!(asked, 1, "one asks at its next use, so that the other is alone");
+}
+
+#[test]
+fn who_rests_comes_back_when_he_asks() {
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    device.seat(Tenant(1), terms(100), 0);
+    stage.look(&mut device);
+    device.seat(Tenant(2), terms(100), 0);
+    stage.says(1, Claim { submitted: 5, completed: 4, ..Claim::default() });
+    stage.look(&mut device);
+    stage.now_ns = 20 * MS;
+    stage.look(&mut device);
+    stage.pass(&mut device, REST_AFTER_NS + 50 * MS);
+    assert_eq!((stage.gate(1), stage.gate(2)), (Gate::Free, Gate::Ask));
+    stage.says(2, waits());
+    stage.look(&mut device);
+    assert_eq!((stage.gate(1), stage.gate(2)), (Gate::Closed, Gate::Closed), "it has had its turn, and drains");
+    stage.says(1, Claim { submitted: 5, completed: 5, ..Claim::default() });
+    let until_ns = stage.now_ns + 10 * MS;
+    stage.pass(&mut device, until_ns);
+    stage.look(&mut device);
+    assert_eq!(stage.gate(2), Gate::Open);
+}
+
+#[test]
+fn who_is_paused_for_long_leaves_the_device_to_the_other() {
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    for tenant in [1, 2] {
+        stage.says(tenant, waits());
+        device.seat(Tenant(tenant), terms(100), 0);
+        stage.look(&mut device);
+    }
+    device.change(Tenant(1), Terms { paused: true, ..terms(100) }, 0);
+    stage.look(&mut device);
+    stage.says(2, Claim { submitted: 1, ..Claim::default() });
+    // What the first one had from the time when it was alone may still be under way.
+    stage.pass(&mut device, 5 * MS);
+    assert_eq!((stage.gate(1), stage.gate(2), device.contenders()), (Gate::Closed, Gate::Open, 1));
+    stage.pass(&mut device, REST_AFTER_NS + 50 * MS);
+    assert_eq!((stage.gate(1), stage.gate(2)), (Gate::Closed, Gate::Free));
+    assert!(device.beats(), "it waits, and sees that somebody looks after it");
+    device.change(Tenant(1), terms(100), stage.now_ns);
+    stage.look(&mut device);
+    assert_ne!(stage.gate(2), Gate::Free, "it is back");
+}
