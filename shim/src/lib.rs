@@ -5,7 +5,8 @@
 //! [`hooks::resolve`]. Behind them, [`hooks`] decide in safe code; [`process`] is the state they share.
 //!
 //! A guest in other people's processes: nothing happens before the first call of a driver function; then no
-//! output but one line on stderr for each cause, no thread, no signal handler, no exported helper.
+//! output but one line on stderr for each cause, no signal handler, no exported helper, and no thread but one while launches
+//! are counted (`pace/keeper.rs`).
 #![deny(unsafe_code)]
 
 mod account;

@@ -59,8 +59,8 @@ impl Link {
         let (now_ms, then_ms) = (account::coarse_ms(), self.tried_at_ms.load(Ordering::Relaxed));
         let is_time = then_ms == 0 || now_ms.saturating_sub(then_ms) >= PAUSE.as_millis() as u64;
         // Noted only when it is time: who asks again and again would else put it off for ever.
-        let ours = is_time
-            && self.tried_at_ms.compare_exchange(then_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let ours =
+            is_time && self.tried_at_ms.compare_exchange(then_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if ours { self.rejoin() } else { None }
     }
 

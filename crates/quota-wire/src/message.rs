@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// The largest packet either side sends or takes: below every kernel's default socket buffer.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 /// Rows of a list in one packet.

@@ -132,14 +132,17 @@ fn without_linger_a_service_loses_the_device_between_its_kernels() {
         kernel_ns: 100 * US,
         jitter: 100,
         count: 1,
-        gap_ns: 20 * US,
+        gap_ns: 50 * US,
         waits: simulate::Wait::Round,
     }];
     scenario.until_ns = 10 * SECOND;
     scenario.tenants[0].share.guarantee = quota_core::Percent::from_hundredths(9_000);
-    let kernels = |linger_ns| simulate(&scenario, ours(|options| options.rules.linger_ns = linger_ns)).kernels(0);
-    let (with, without) = (kernels(100 * US), kernels(0));
-    assert!(with as f64 >= 1.3 * without as f64, "{with} against {without}");
+    let run = |linger_ns| {
+        let outcome = simulate(&scenario, ours(|options| options.rules.linger_ns = linger_ns));
+        (outcome.kernels(0) as f64, outcome.switches_per_s())
+    };
+    let (with, without) = (run(100 * US), run(0));
+    assert!(with.0 >= 1.2 * without.0 && without.1 >= 2.0 * with.1, "{with:?} against {without:?}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::calls::{self, Captures};
 use core::sync::atomic::{AtomicBool, Ordering};
 use driver_api::CUresult;
 use parking_lot::Mutex;
+use quota_core::compute::predict::Predicted;
 use quota_core::compute::spans::Span;
 use std::sync::Arc;
 
@@ -177,13 +178,19 @@ impl Context {
         let Judged { busy_ns, learned_ns } = judge_time(&segment, Span { start: since, end: ended });
         if let Some(took) = learned_ns.filter(|_| by_event) {
             let is_alone = segment.alone.is_some() && segment.alone == self.device.alone();
-            for place in segment.places.iter().take(segment.count.launches as usize) {
-                predictor.learn(*place, |known| match (segment.count.launches, is_alone) {
-                    (1, true) => known.measured(took),
-                    (1, false) => known.at_most(took),
-                    (_, true) => known.measured_among(took, predicted_ns),
-                    (_, false) => known,
-                });
+            let launches = &segment.launches[..segment.length()];
+            // Once each, however often it was launched.
+            let is_first = |at: usize, place| launches[..at].iter().all(|(earlier, _)| *earlier != place);
+            for (at, (place, own_ns)) in launches.iter().enumerate() {
+                let predicted = Predicted { own_ns: u64::from(*own_ns), all_ns: predicted_ns };
+                if is_first(at, *place) {
+                    predictor.learn(*place, |known| match (launches.len(), is_alone) {
+                        (1, true) => known.measured(took),
+                        (1, false) => known.at_most(took),
+                        (_, true) => known.measured_among(predicted, took),
+                        (_, false) => known,
+                    });
+                }
             }
         }
         // Before the counts: who sees nothing under way must find everything charged.

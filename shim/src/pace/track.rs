@@ -57,7 +57,8 @@ pub(super) struct Segment {
     /// Behind the last.
     pub(super) end: End,
     pub(super) count: Count,
-    pub(super) places: [Place; LAUNCHES_MAX],
+    /// Each with the nanoseconds that were predicted of it.
+    pub(super) launches: [(Place, u32); LAUNCHES_MAX],
     /// [`super::device::Device::alone`] at its beginning.
     pub(super) alone: Option<u64>,
     /// It was begun before its first launch, not after.
@@ -72,11 +73,18 @@ impl Segment {
         start: None,
         end: End::Unknown,
         count: Count { launches: 0, unsure: 0, predicted_ns: 0 },
-        places: [Place::FIRST; LAUNCHES_MAX],
+        launches: [(Place::FIRST, 0); LAUNCHES_MAX],
         alone: None,
         is_whole: false,
         begins_turn: false,
     };
+}
+
+impl Segment {
+    /// How many launches it has that are known by name.
+    pub(super) fn length(&self) -> usize {
+        (self.count.launches as usize).min(LAUNCHES_MAX)
+    }
 }
 
 /// One launch.
@@ -176,7 +184,8 @@ impl Track {
             self.is_begun.store(true, Ordering::Release);
         }
         let at = open.count.launches as usize;
-        open.places[at.min(LAUNCHES_MAX - 1)] = launch.place;
+        let predicted_ns = u32::try_from(launch.predicted_ns).unwrap_or(u32::MAX);
+        open.launches[at.min(LAUNCHES_MAX - 1)] = (launch.place, predicted_ns);
         open.count.launches += 1;
         open.count.unsure += u32::from(!launch.is_known);
         open.count.predicted_ns = open.count.predicted_ns.saturating_add(launch.predicted_ns);

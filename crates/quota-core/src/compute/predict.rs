@@ -20,10 +20,21 @@ const NS_MIN: u64 = 500;
 const RISE_MAX: u64 = 4;
 /// By how much less, where several launches were measured together.
 const FALL_MAX: u64 = 16;
+/// The largest ratio of measured and predicted that is looked at, in 65,536ths.
+const RATIO_MAX: u64 = 64 << 16;
 
 /// What is known of one piece of work. The word 0 is one that nobody has seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Estimate(u64);
+
+/// What was predicted when several launches were made that are measured together, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Predicted {
+    /// Of one of them.
+    pub own_ns: u64,
+    /// Of all.
+    pub all_ns: u64,
+}
 
 impl Estimate {
     /// From [`Estimate::word`]; any word is one.
@@ -77,13 +88,17 @@ impl Estimate {
         Self::new(next, self.seen() + 1)
     }
 
-    /// After several launches, this one among them, took `ns` where `predicted_ns` was expected of them all.
+    /// After several launches, this one among them, took `ns` together.
+    ///
+    /// What was predicted of them was so when they were launched. Others that were launched then may have been measured since:
+    /// where all of them were wrong in the same way, each corrects what is known by the same target, not by the same factor.
     #[must_use]
-    pub fn measured_among(self, ns: u64, predicted_ns: u64) -> Self {
+    pub fn measured_among(self, predicted: Predicted, ns: u64) -> Self {
         let before = self.ns();
         // In 65,536ths; a segment has many launches, so this divides but once, and in 64 bits.
-        let ratio = (ns.min(NS_MAX) << 16) / predicted_ns.max(1);
-        let own = before.saturating_mul(ratio.clamp((1 << 16) / FALL_MAX, RISE_MAX << 16)) >> 16;
+        let ratio = (ns.min(NS_MAX) << 16) / predicted.all_ns.max(1);
+        let own = predicted.own_ns.min(NS_MAX).saturating_mul(ratio.min(RATIO_MAX)) >> 16;
+        let own = own.clamp(before / FALL_MAX, before.saturating_mul(RISE_MAX));
         Self::new(towards(before, own, if is_far(before, own) { 5 } else { 2 }, 10), self.seen())
     }
 
@@ -134,11 +149,24 @@ mod tests {
             let (mut alone, mut among) = (after(&[wrong; 4]), after(&[wrong; 4]));
             for _ in 0..6 {
                 alone = alone.measured(right);
-                among = among.measured_among(8 * right, 8 * among.ns());
+                let predicted = Predicted { own_ns: among.ns(), all_ns: 8 * among.ns() };
+                among = among.measured_among(predicted, 8 * right);
             }
             for estimate in [alone, among] {
                 assert!(estimate.ns().abs_diff(right) * 2 <= right, "{wrong} became {} ns", estimate.ns());
             }
+        }
+    }
+
+    /// A program has launched far ahead while the prediction was wrong; then all of that is measured, one after the other.
+    #[test]
+    fn many_that_were_wrong_in_the_same_way_do_not_overshoot() {
+        for (wrong, right) in [(8_000, 50_000), (800_000, 50_000)] {
+            let mut estimate = after(&[wrong; 4]);
+            for _ in 0..100 {
+                estimate = estimate.measured_among(Predicted { own_ns: wrong, all_ns: 32 * wrong }, 32 * right);
+            }
+            assert!(estimate.ns().abs_diff(right) * 10 <= right, "{wrong} became {} ns", estimate.ns());
         }
     }
 
@@ -156,10 +184,11 @@ mod tests {
         for word in [0, 1, u64::MAX / 3, u64::MAX] {
             for ns in [0, 1, u64::MAX] {
                 let estimate = Estimate::from_word(word);
-                for next in [estimate.measured(ns), estimate.at_most(ns), estimate.measured_among(ns, 0)] {
+                let none = Predicted { own_ns: ns, all_ns: 0 };
+                for next in [estimate.measured(ns), estimate.at_most(ns), estimate.measured_among(none, ns)] {
                     assert!(next.ns() >= NS_MIN.min(estimate.ns()) && next.ns() <= NS_MAX);
                 }
-                let _ = estimate.measured_among(ns, u64::MAX);
+                let _ = estimate.measured_among(Predicted { own_ns: 0, all_ns: u64::MAX }, ns);
             }
         }
     }

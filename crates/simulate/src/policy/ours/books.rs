@@ -179,6 +179,10 @@ impl Books {
         self.ahead_charged_ns -= known_ns;
         let used_ns = self.bounded(measured_ns - known_ns, now_ns);
         if used_ns > 0 && !self.free {
+            if !std::mem::replace(&mut self.wants, true) {
+                // It has gone on after a pause without a word: what it used then is no debt to those that wanted nothing.
+                events.push(Event::Wants(self.tenant));
+            }
             events.push(Event::Used(self.tenant, used_ns));
         }
     }
