@@ -97,10 +97,21 @@ struct Sum {
     progress: bool,
     /// The latest end of what is under way; none where some process doesn't say.
     until_ns: Option<u64>,
+    /// How long all of it will take from now.
+    left_ns: Option<u64>,
     /// All that is under way rests on measured kernels.
     sure: bool,
     busy_ns: u64,
     passed_at_ns: u64,
+}
+
+impl Sum {
+    /// When all that is under way will have ended, as far as is believed; none where nothing is, or nobody says.
+    fn ends_at(&self, now_ns: u64) -> Option<u64> {
+        let (until_ns, left_ns) = self.until_ns.zip(self.left_ns).filter(|_| self.under_way)?;
+        let ends_ns = if left_ns > 0 { until_ns.max(now_ns.saturating_add(left_ns)) } else { until_ns };
+        Some(ends_ns.min(now_ns.saturating_add(UNTIL_NS_MAX)))
+    }
 }
 
 /// The books of one tenant on one device.
@@ -131,6 +142,8 @@ pub(super) struct Account {
     drains_at_ns: Option<u64>,
     /// When to look whether the processes that are late are stopped.
     stopped_at_ns: Option<u64>,
+    /// They are.
+    stopped: bool,
     looked_at_ns: u64,
     /// How long it has had an open gate and not come.
     no_show_ns: u64,
@@ -157,6 +170,7 @@ impl Account {
             draining: false,
             drains_at_ns: None,
             stopped_at_ns: None,
+            stopped: false,
             looked_at_ns: now_ns,
             no_show_ns: 0,
             pause_ns: NO_SHOW_PAUSE_NS,
@@ -183,7 +197,7 @@ impl Account {
     /// Its gate has been opened.
     pub(super) fn opened(&mut self, now_ns: u64) {
         self.opened_at_ns = Some(now_ns);
-        (self.shown_up, self.measured, self.draining, self.stopped_at_ns) = (false, false, false, None);
+        (self.shown_up, self.measured, self.draining) = (false, false, false);
     }
 
     /// Its gate has been closed.
@@ -233,15 +247,22 @@ impl Account {
         is_stopped: &mut dyn FnMut(Process) -> bool,
         events: &mut Vec<Event>,
     ) {
-        let sum = self.sum(claims);
+        let sum = self.sum(claims, now_ns);
         self.waits = sum.waiting;
+        if sum.busy_ns > 0 && !self.wants && !self.free {
+            // It went on after a pause and said nothing, as a holder may. What it used is charged while it competes: as
+            // the debt of one that sleeps it would be held against nobody's progress.
+            self.wants = true;
+            events.push(Event::Wants(self.tenant));
+        }
         self.charge_measured(sum.busy_ns, now_ns, events);
         if self.free {
             self.looked_at_ns = now_ns;
             return;
         }
         self.note_turn(&sum, now_ns, events);
-        let has_work = sum.under_way || (sum.waiting && self.passed_over_until_ns.is_none());
+        self.note_stopped(claims, &sum, now_ns, is_stopped);
+        let has_work = (sum.under_way && !self.stopped) || (sum.waiting && self.passed_over_until_ns.is_none());
         if !self.wants && (has_work || sum.progress) {
             self.wants = true;
             events.push(Event::Wants(self.tenant));
@@ -251,7 +272,7 @@ impl Account {
             events.push(Event::Idles(self.tenant));
         }
         if self.draining {
-            self.drain(claims, &sum, now_ns, is_stopped, events);
+            self.drain(&sum, now_ns, events);
         }
         self.looked_at_ns = now_ns;
     }
@@ -264,13 +285,13 @@ impl Account {
             .then(|| self.looked_at_ns + NO_SHOW_NS.saturating_sub(self.no_show_ns))
             .filter(|_| self.passed_over_until_ns.is_none());
         let passed_over = self.passed_over_until_ns.filter(|_| self.waits);
-        let stopped = self.stopped_at_ns.filter(|_| self.draining);
+        let stopped = self.stopped_at_ns.filter(|_| self.draining && !self.stopped);
         [idle, no_show, passed_over, stopped].into_iter().flatten().min()
     }
 
     /// All claims together, compared with those before; those who are gone are forgotten.
-    fn sum(&mut self, claims: &[(Process, Claim)]) -> Sum {
-        let mut sum = Sum { sure: true, until_ns: Some(0), ..Sum::default() };
+    fn sum(&mut self, claims: &[(Process, Claim)], now_ns: u64) -> Sum {
+        let mut sum = Sum { sure: true, until_ns: Some(0), left_ns: Some(0), ..Sum::default() };
         let mut last = BTreeMap::new();
         for (process, claim) in claims {
             let seen = Last { submitted: claim.submitted, busy_ns: claim.busy_ns, passed_at_ns: claim.passed_at_ns };
@@ -284,6 +305,9 @@ impl Account {
                 sum.under_way = true;
                 sum.sure &= claim.sure;
                 let until_ns = Some(claim.until_ns).filter(|until_ns| *until_ns > 0);
+                // Each predicts as if it had the device for itself; contexts take turns.
+                let left_ns = until_ns.map(|until_ns| until_ns.saturating_sub(now_ns).min(UNTIL_NS_MAX));
+                sum.left_ns = sum.left_ns.zip(left_ns).map(|(one, other)| one.saturating_add(other));
                 sum.until_ns = sum.until_ns.zip(until_ns).map(|(one, other)| one.max(other));
             }
             last.insert(*process, seen);
@@ -335,32 +359,36 @@ impl Account {
         }
     }
 
-    /// Whether what it had under way has ended, or when it will.
-    fn drain(
+    /// Whether all that have something under way are stopped. Who is says nothing of what has ended; its prediction is
+    /// all there is.
+    fn note_stopped(
         &mut self,
         claims: &[(Process, Claim)],
         sum: &Sum,
         now_ns: u64,
         is_stopped: &mut dyn FnMut(Process) -> bool,
-        events: &mut Vec<Event>,
     ) {
-        let until_ns = sum.until_ns.filter(|_| sum.under_way).map(|until_ns| until_ns.min(now_ns + UNTIL_NS_MAX));
-        let mut drained = !sum.under_way && now_ns >= self.idle_from_ns;
-        if let Some(until_ns) = until_ns {
-            let late_at_ns = until_ns.saturating_add(STOPPED_GRACE_NS);
-            let look_at_ns = self.stopped_at_ns.unwrap_or(late_at_ns).max(late_at_ns);
-            self.stopped_at_ns = Some(look_at_ns);
-            if now_ns >= look_at_ns {
-                // Who is stopped says nothing of what has ended; its prediction is all there is.
-                let mut late = claims.iter().filter(|(_, claim)| claim.is_under_way());
-                drained = late.all(|(process, _)| is_stopped(*process));
-                self.stopped_at_ns = Some(now_ns.saturating_add(STOPPED_AGAIN_NS));
-            }
+        let Some(until_ns) = sum.ends_at(now_ns).filter(|_| self.wants || self.draining || self.stopped) else {
+            (self.stopped, self.stopped_at_ns) = (false, None);
+            return;
+        };
+        let late_at_ns = until_ns.saturating_add(STOPPED_GRACE_NS);
+        let look_at_ns = self.stopped_at_ns.unwrap_or(late_at_ns).max(late_at_ns);
+        self.stopped_at_ns = Some(look_at_ns);
+        self.stopped &= !sum.progress && now_ns >= late_at_ns;
+        if now_ns >= look_at_ns {
+            let mut late = claims.iter().filter(|(_, claim)| claim.is_under_way());
+            self.stopped = late.all(|(process, _)| is_stopped(*process));
+            self.stopped_at_ns = Some(now_ns.saturating_add(STOPPED_AGAIN_NS));
         }
-        if drained {
-            (self.draining, self.stopped_at_ns) = (false, None);
+    }
+
+    /// Whether what it had under way has ended, or when it will.
+    fn drain(&mut self, sum: &Sum, now_ns: u64, events: &mut Vec<Event>) {
+        if (!sum.under_way && now_ns >= self.idle_from_ns) || self.stopped {
+            self.draining = false;
             events.push(Event::Drained(self.tenant));
-        } else if let Some(until_ns) = until_ns.filter(|_| sum.sure)
+        } else if let Some(until_ns) = sum.ends_at(now_ns).filter(|_| sum.sure)
             && self.drains_at_ns != Some(until_ns)
         {
             self.drains_at_ns = Some(until_ns);

@@ -1,6 +1,7 @@
 //! One device: its scheduler, the tenants that use it, and which gate each of them is shown. No I/O, no clock.
 
 use super::claims::{Account, Claim, Process};
+use quota_core::Priority;
 use quota_core::compute::scheduler::Rules;
 use quota_core::compute::{Action, Event, Scheduler, Share, Tenant};
 use quota_wire::page::Gate;
@@ -12,6 +13,9 @@ pub(super) const AHEAD_CONTENDED_US: u32 = 1_000;
 /// The same while nobody else wants it: more launches before a thread waits, and still little to wait for when somebody
 /// comes.
 pub(super) const AHEAD_QUIET_US: u32 = 5_000;
+/// The same beside a tenant of the high class, whether it has work or not: what is under way when it comes is what it waits
+/// for. By the simulator, 1 ms makes the slowest hundredth of its requests 1.16 times as slow as alone, this 1.07 times.
+pub(super) const AHEAD_BESIDE_HIGH_US: u32 = 500;
 /// A tenant that has had no work for so long is asked again at its next use, so that whoever is left alone is free.
 pub(super) const REST_AFTER_NS: u64 = 10_000_000_000;
 /// Rounds of looking and deciding at one time: a decision may close a gate behind which nothing is under way, which
@@ -156,6 +160,10 @@ impl Device {
     /// The gates that are no longer as they are shown.
     pub(super) fn shows(&mut self, shows: &mut Vec<Show>) {
         let alone = self.alone();
+        let is_high = |seat: &Seat| !seat.resting && seat.terms.share.class == Priority::High;
+        let high: Vec<Tenant> =
+            self.seats.iter().filter(|(_, seat)| is_high(seat)).map(|(tenant, _)| *tenant).collect();
+        let beside_high = |tenant: Tenant| !high.is_empty() && !high.contains(&tenant);
         for (tenant, seat) in &mut self.seats {
             let gate = match () {
                 () if seat.terms.paused => Gate::Closed,
@@ -165,7 +173,11 @@ impl Device {
                 () => Gate::Closed,
             };
             let contended = self.scheduler.is_contended(*tenant);
-            let ahead_us = if contended { AHEAD_CONTENDED_US } else { AHEAD_QUIET_US };
+            let ahead_us = match () {
+                () if beside_high(*tenant) => AHEAD_BESIDE_HIGH_US,
+                () if contended => AHEAD_CONTENDED_US,
+                () => AHEAD_QUIET_US,
+            };
             if seat.shown != Some((gate, ahead_us)) {
                 seat.shown = Some((gate, ahead_us));
                 shows.push(Show { tenant: *tenant, gate, ahead_us });

@@ -179,8 +179,8 @@ impl Context {
         if let Some(took) = learned_ns.filter(|_| by_event) {
             let is_alone = segment.alone.is_some() && segment.alone == self.device.alone();
             let launches = &segment.launches[..segment.length()];
-            // Once each, however often it was launched.
-            let is_first = |at: usize, place| launches[..at].iter().all(|(earlier, _)| *earlier != place);
+            // Once each, however often it was launched: mostly right before.
+            let is_first = |at: usize, place| launches[..at].iter().rev().all(|(earlier, _)| *earlier != place);
             for (at, (place, own_ns)) in launches.iter().enumerate() {
                 let predicted = Predicted { own_ns: u64::from(*own_ns), all_ns: predicted_ns };
                 if is_first(at, *place) {

@@ -63,7 +63,7 @@ fn all_processes_of_a_tenant_are_taken_together() {
     let mut books = Books::new();
     books.all(MS, &[(process(0), busy(1, 1, 0)), (process(1), busy(0, 0, 0))]);
     let both = [(process(0), busy(2, 1, MS)), (process(1), busy(3, 0, 2 * MS))];
-    assert_eq!(books.all(10 * MS, &both), [Event::Used(T, 3 * MS), Event::Wants(T)]);
+    assert_eq!(books.all(10 * MS, &both), [Event::Wants(T), Event::Used(T, 3 * MS)]);
     // One of them dies with work under way; the other has none.
     assert_eq!(books.all(11 * MS, &[(process(0), busy(2, 2, MS))]), [Event::Idles(T)]);
     // The next owner of a slot begins anew: what the slot says of before was never this process's.
@@ -155,7 +155,42 @@ fn who_is_stopped_is_taken_at_its_word() {
     assert_eq!(books.account.next_deadline(), Some(9 * MS));
     books.stopped = true;
     assert_eq!(books.at(8 * MS, unsure), [], "nobody has looked");
-    assert_eq!(books.at(9 * MS, unsure), [Event::Drained(T)]);
+    assert_eq!(
+        books.at(9 * MS, unsure),
+        [Event::Idles(T), Event::Drained(T)],
+        "nothing of it is waited for, and no turn kept"
+    );
+    assert_eq!(books.at(11 * MS, unsure), [], "it stays so");
+    books.stopped = false;
+    assert_eq!(
+        books.at(20 * MS, Claim { waiting: 1, ..busy(4, 4, 3 * MS) }),
+        [Event::Wants(T), Event::Used(T, 2 * MS)],
+        "it runs again, and one was charged already"
+    );
+}
+
+#[test]
+fn what_was_used_after_a_pause_is_charged_to_one_that_competes() {
+    let mut books = Books::new();
+    books.at(0, waiting());
+    books.account.opened(0);
+    books.at(MS, Claim { passed_at_ns: 1, ..busy(4, 4, MS) });
+    let pieces =
+        (1..5).flat_map(|piece| books.at((piece * 100 + 1) * MS, busy(4 + piece, 4 + piece, MS + piece * 90 * MS)));
+    let piece = [Event::Wants(T), Event::Used(T, 90 * MS), Event::Idles(T)];
+    assert_eq!(pieces.collect::<Vec<_>>(), piece.repeat(4));
+}
+
+#[test]
+fn processes_of_one_tenant_end_one_after_the_other() {
+    let sure = |until_ns: u64| Claim { until_ns, sure: true, ..busy(4, 1, 0) };
+    let mut books = Books::new();
+    let both = [(process(0), sure(5 * MS)), (process(1), sure(4 * MS))];
+    books.all(0, &both);
+    books.account.opened(0);
+    books.all(MS, &both);
+    books.closed();
+    assert_eq!(books.all(2 * MS, &both), [Event::DrainsAt(T, 7 * MS)], "3 ms and 2 ms are left");
 }
 
 #[test]
