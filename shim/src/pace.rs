@@ -121,9 +121,9 @@ pub(crate) fn paced_blocking(next: Next<'_>, work: Work) -> Answer {
     // It waits for what is before it in the default stream.
     pace.close(member, Awaited::Stream(core::ptr::null_mut()), next.lane);
     if !admit::only_observes() {
-        admit::admit(pace, &device, None, predicted_ns)?;
+        admit::admit(pace, &device, None)?;
     }
-    let count = Count { launches: 1, unsure: 0, predicted_ns };
+    let count = Count { launches: 1, unsure: 0, vague: 0, predicted_ns };
     device.submit(count);
     let begun = clock::now_ns();
     let answer = next.call();
@@ -148,7 +148,7 @@ pub(crate) fn paced_on_devices(next: Next<'_>, streams: &[CUstream], work: Work)
     let launch = pace.predict(work, &first.context.device);
     for track in &tracks {
         if !admit::only_observes() {
-            admit::admit(pace, &track.context.device, Some(track), launch.predicted_ns)?;
+            admit::admit(pace, &track.context.device, Some(track))?;
         }
     }
     tracks.iter().for_each(|track| pace.submit(track, &launch));
@@ -295,7 +295,7 @@ impl Pace {
         }
         let launch = self.predict(work, device);
         if !admit::only_observes() {
-            admit::admit(self, device, Some(track), launch.predicted_ns)?;
+            admit::admit(self, device, Some(track))?;
         }
         self.submit(track, &launch);
         let answer = next.call();

@@ -24,21 +24,21 @@ const CREDIT_PIECE_NS: u64 = 20_000_000;
 const CREDIT_PIECE_BUSY_NS: u64 = 500_000;
 const CREDIT_PIECE_MIN_NS: u64 = 20_000;
 
-/// Waits until `predicted_ns` of work may be launched on the device. Nothing is held meanwhile.
+/// Waits until something may be launched on the device. Nothing is held meanwhile.
 ///
 /// # Errors
 /// As [`gate::pass`].
-pub(super) fn admit(pace: &Pace, device: &Device, track: Option<&Track>, predicted_ns: u64) -> Answer {
+pub(super) fn admit(pace: &Pace, device: &Device, track: Option<&Track>) -> Answer {
     // Out of the way of all but the ordinary case: three loads of shared memory, and no system call.
     loop {
         if !device.has_credit_still() {
             wait_for_credit(pace, device, track);
         }
         gate::pass(pace, device)?;
-        if device.has_room(predicted_ns) {
+        if device.has_room() {
             return Ok(());
         }
-        wait_for_room(pace, device, track, predicted_ns);
+        wait_for_room(pace, device, track);
         if device.has_credit_still() && matches!(device.gate(), Gate::Open | Gate::Free) {
             return Ok(());
         }
@@ -51,7 +51,7 @@ pub(super) fn only_observes() -> bool {
 }
 
 #[cold]
-fn wait_for_room(pace: &Pace, device: &Device, track: Option<&Track>, predicted_ns: u64) {
+fn wait_for_room(pace: &Pace, device: &Device, track: Option<&Track>) {
     // What is open ends with no event, so nobody would see its end.
     if let Some(track) = track {
         track.close();
@@ -62,7 +62,7 @@ fn wait_for_room(pace: &Pace, device: &Device, track: Option<&Track>, predicted_
     let mut pieces = 0u32;
     loop {
         pace.reap(device);
-        if device.has_room(predicted_ns) {
+        if device.has_room() {
             return;
         }
         if device.progress() != progress {
@@ -81,7 +81,7 @@ fn wait_for_room(pace: &Pace, device: &Device, track: Option<&Track>, predicted_
             pace.close_open(device);
         }
         pieces += 1;
-        let has_room_at = device.until_ns().saturating_add(predicted_ns).saturating_sub(device.ahead_ns());
+        let has_room_at = device.until_ns().saturating_sub(device.ahead_ns());
         clock::sleep_ns(has_room_at.saturating_sub(now).clamp(ROOM_PIECE_MIN_NS, ROOM_PIECE_MAX_NS));
         now = clock::now_ns();
     }

@@ -30,8 +30,8 @@ pub(super) struct Device {
     under_way_ns: AtomicU64,
     /// Since when the oldest of that runs, as far as is known.
     since_ns: AtomicU64,
-    /// Launches under way whose prediction rests on too little.
-    unsure: AtomicU32,
+    /// Launches under way whose end is not announced.
+    vague: AtomicU32,
     /// Grows whenever something is seen to end.
     progress: AtomicU64,
     /// Streams that have something under way, and how often one began to while others had.
@@ -42,6 +42,8 @@ pub(super) struct Device {
     turns_seen: AtomicU32,
     /// The bucket's word at which there was credit: there still is, until it changes.
     credit_seen: AtomicU64,
+    /// How much may be under way with that credit.
+    credit_covers_ns: AtomicU64,
     charged: Mutex<Charged>,
 }
 
@@ -56,7 +58,11 @@ struct Charged {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Count {
     pub(super) launches: u32,
+    /// Those whose prediction rests on too little.
     pub(super) unsure: u32,
+    /// Those whose end is not announced to the daemon: these, and long ones. Who is let in just before the predicted end of
+    /// a long kernel comes into the middle of it half of the time, and waits for a turn of the hardware.
+    pub(super) vague: u32,
     pub(super) predicted_ns: u64,
 }
 
@@ -68,13 +74,14 @@ impl Device {
             place,
             under_way_ns: AtomicU64::new(0),
             since_ns: AtomicU64::new(0),
-            unsure: AtomicU32::new(0),
+            vague: AtomicU32::new(0),
             progress: AtomicU64::new(0),
             busy_streams: AtomicU32::new(0),
             mixed: AtomicU64::new(0),
             turns: AtomicU32::new(0),
             turns_seen: AtomicU32::new(0),
             credit_seen: AtomicU64::new(0),
+            credit_covers_ns: AtomicU64::new(0),
             charged: Mutex::default(),
         }
     }
@@ -133,10 +140,11 @@ impl Device {
         }
     }
 
-    /// True when `more_ns` of predicted work may be added; any, where nothing is under way.
-    pub(super) fn has_room(&self, more_ns: u64) -> bool {
+    /// True when something may be added: at most one launch goes beyond what may be under way. Were it none, the device would
+    /// run dry before each launch that is about as long as that.
+    pub(super) fn has_room(&self) -> bool {
         let under_way = self.under_way_ns();
-        under_way == 0 || under_way.saturating_add(more_ns) <= self.ahead_ns()
+        under_way == 0 || under_way < self.ahead_ns()
     }
 
     pub(super) fn under_way_ns(&self) -> u64 {
@@ -191,11 +199,11 @@ impl Device {
             self.since_ns.store(clock::now_ns(), Ordering::Relaxed);
         }
         usage.submitted.fetch_add(u64::from(count.launches), Ordering::Release);
-        if count.unsure > 0 {
-            self.unsure.fetch_add(count.unsure, Ordering::Relaxed);
+        if count.vague > 0 {
+            self.vague.fetch_add(count.vague, Ordering::Relaxed);
             usage.sure.store(0, Ordering::Relaxed);
         } else if before == 0 {
-            usage.sure.store(u32::from(self.unsure.load(Ordering::Relaxed) == 0), Ordering::Relaxed);
+            usage.sure.store(u32::from(self.vague.load(Ordering::Relaxed) == 0), Ordering::Relaxed);
         }
         usage.until_ns.store(self.until_ns(), Ordering::Release);
     }
@@ -208,9 +216,9 @@ impl Device {
             self.since_ns.fetch_max(span.end.min(now), Ordering::Relaxed);
         }
         let before = self.under_way_ns.fetch_sub(count.predicted_ns, Ordering::AcqRel);
-        let unsure = self.unsure.fetch_sub(count.unsure, Ordering::Relaxed) - count.unsure;
+        let vague = self.vague.fetch_sub(count.vague, Ordering::Relaxed) - count.vague;
         self.progress.fetch_add(1, Ordering::AcqRel);
-        usage.sure.store(u32::from(unsure == 0), Ordering::Relaxed);
+        usage.sure.store(u32::from(vague == 0), Ordering::Relaxed);
         usage.until_ns.store(self.until_ns(), Ordering::Release);
         let completed = usage.completed.fetch_add(u64::from(count.launches), Ordering::AcqRel);
         let is_idle = before == count.predicted_ns
@@ -273,17 +281,26 @@ impl Device {
 
     /// True when the tenant has credit under its cap, as far as can be told without a look at the clock.
     pub(super) fn has_credit_still(&self) -> bool {
-        self.cap().is_none() || self.tenant().credit.load(Ordering::Acquire) == self.credit_seen.load(Ordering::Relaxed)
+        let is_as_seen = || {
+            self.tenant().credit.load(Ordering::Acquire) == self.credit_seen.load(Ordering::Relaxed)
+                && self.under_way_ns() <= self.credit_covers_ns.load(Ordering::Relaxed)
+        };
+        self.cap().is_none() || is_as_seen()
     }
 
     /// When the tenant may go on under its cap; none when it may now.
     pub(super) fn resumes_at(&self, now: u64, was_throttled: bool) -> Option<u64> {
         let limit = self.limit()?;
         let empty_at = self.tenant().credit.load(Ordering::Acquire);
-        let resumes_at = limit.resumes_at(empty_at);
-        let may_go = if was_throttled { now >= resumes_at } else { limit.has_credit(empty_at, now) };
+        // What is under way will be charged when it has ended; there has to be credit for it now.
+        let under_way_ns = self.under_way_ns();
+        let word = if under_way_ns > 0 { limit.charge(empty_at, under_way_ns, now) } else { empty_at };
+        let resumes_at = limit.resumes_at(word);
+        let may_go = if was_throttled { now >= resumes_at } else { limit.has_credit(word, now) };
         if may_go {
             self.credit_seen.store(empty_at, Ordering::Relaxed);
+            let credit_ns = u64::try_from(limit.credit_ns(empty_at, now)).unwrap_or(0);
+            self.credit_covers_ns.store(credit_ns, Ordering::Relaxed);
             None
         } else {
             Some(resumes_at)

@@ -47,6 +47,9 @@ impl End {
     }
 }
 
+/// Longest launch whose end is announced: by the simulator, announcing longer ones costs more than it saves.
+const ANNOUNCED_NS_MAX: u64 = 250_000;
+
 /// Launches that are measured together.
 #[derive(Clone, Copy)]
 pub(super) struct Segment {
@@ -72,7 +75,7 @@ impl Segment {
         launched_ns: 0,
         start: None,
         end: End::Unknown,
-        count: Count { launches: 0, unsure: 0, predicted_ns: 0 },
+        count: Count { launches: 0, unsure: 0, vague: 0, predicted_ns: 0 },
         launches: [(Place::FIRST, 0); LAUNCHES_MAX],
         alone: None,
         is_whole: false,
@@ -100,7 +103,13 @@ pub(super) struct Launch {
 
 impl Launch {
     pub(super) fn count(&self) -> Count {
-        Count { launches: 1, unsure: u32::from(!self.is_known), predicted_ns: self.predicted_ns }
+        let vague = !self.is_known || self.predicted_ns > ANNOUNCED_NS_MAX;
+        Count {
+            launches: 1,
+            unsure: u32::from(!self.is_known),
+            vague: u32::from(vague),
+            predicted_ns: self.predicted_ns,
+        }
     }
 }
 
@@ -177,6 +186,7 @@ impl Track {
 
     /// After a launch: adds it to the open segment, and closes that when it is long enough.
     pub(super) fn add(&self, launch: &Launch) {
+        let count = launch.count();
         let mut open = self.open.lock();
         if open.launched_ns == 0 {
             // Another thread has closed it in between: what follows is begun without a mark.
@@ -187,7 +197,8 @@ impl Track {
         let predicted_ns = u32::try_from(launch.predicted_ns).unwrap_or(u32::MAX);
         open.launches[at.min(LAUNCHES_MAX - 1)] = (launch.place, predicted_ns);
         open.count.launches += 1;
-        open.count.unsure += u32::from(!launch.is_known);
+        open.count.unsure += count.unsure;
+        open.count.vague += count.vague;
         open.count.predicted_ns = open.count.predicted_ns.saturating_add(launch.predicted_ns);
         let limit = SEGMENT_NS.min(self.context.device.ahead_ns() / 4);
         let is_full = open.count.predicted_ns >= limit || at + 1 >= LAUNCHES_MAX;
