@@ -29,6 +29,13 @@ const UNTIL_NS_MAX: u64 = 1_000_000_000;
 /// The longest way from an open gate to the first launch that is believed.
 const OPENED_NS_MAX: u64 = 10_000_000;
 
+/// A tenant whose gate was closed, of which something is under way, of which nothing ends or begins, and of which somebody
+/// waits at the gate, may be waiting for itself: a rank spins on the device for another one that is kept out. After so long
+/// its gate is opened until something moves. A launch that is let in for no reason costs what it takes.
+const STUCK_NS: u64 = 3_000_000;
+/// Pause between two looks at whether it moves.
+const LEASE_LOOK_NS: u64 = 500_000;
+
 /// Names a process: its slot, and which of the slot's owners it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Process {
@@ -84,6 +91,7 @@ impl Claim {
 #[derive(Clone, Copy, Debug)]
 struct Last {
     submitted: u64,
+    completed: u64,
     busy_ns: u64,
     passed_at_ns: u64,
 }
@@ -95,6 +103,8 @@ struct Sum {
     waiting: bool,
     /// Something was launched, or a gate passed, since the last look.
     progress: bool,
+    /// Something ended.
+    ended: bool,
     /// The latest end of what is under way; none where some process doesn't say.
     until_ns: Option<u64>,
     /// How long all of it will take from now.
@@ -144,6 +154,8 @@ pub(super) struct Account {
     stopped_at_ns: Option<u64>,
     /// They are.
     stopped: bool,
+    /// Since when nothing has moved of what drains while somebody waits at the gate.
+    stuck_since_ns: Option<u64>,
     looked_at_ns: u64,
     /// How long it has had an open gate and not come.
     no_show_ns: u64,
@@ -171,6 +183,7 @@ impl Account {
             drains_at_ns: None,
             stopped_at_ns: None,
             stopped: false,
+            stuck_since_ns: None,
             looked_at_ns: now_ns,
             no_show_ns: 0,
             pause_ns: NO_SHOW_PAUSE_NS,
@@ -187,6 +200,11 @@ impl Account {
     /// True while some thread says that it waits at the gate.
     pub(super) fn waits(&self) -> bool {
         self.waits
+    }
+
+    /// True while its gate is to be open out of turn, so that what it has under way can end.
+    pub(super) fn has_lease(&self) -> bool {
+        self.stuck_since_ns.is_some_and(|since_ns| self.looked_at_ns.saturating_sub(since_ns) >= STUCK_NS)
     }
 
     /// True while what it had under way at the end of its turn hasn't ended.
@@ -232,6 +250,7 @@ impl Account {
     /// It is no longer scheduled.
     pub(super) fn rest(&mut self) {
         (self.wants, self.draining, self.opened_at_ns, self.free) = (false, false, None, false);
+        self.stuck_since_ns = None;
     }
 
     /// It is scheduled again, since it has work.
@@ -262,6 +281,9 @@ impl Account {
         }
         self.note_turn(&sum, now_ns, events);
         self.note_stopped(claims, &sum, now_ns, is_stopped);
+        let may_be_stuck = self.draining && sum.under_way && sum.waiting && !self.stopped;
+        let since_ns = self.stuck_since_ns.filter(|_| !sum.progress && !sum.ended).unwrap_or(now_ns);
+        self.stuck_since_ns = may_be_stuck.then_some(since_ns);
         let has_work = (sum.under_way && !self.stopped) || (sum.waiting && self.passed_over_until_ns.is_none());
         if !self.wants && (has_work || sum.progress) {
             self.wants = true;
@@ -286,7 +308,10 @@ impl Account {
             .filter(|_| self.passed_over_until_ns.is_none());
         let passed_over = self.passed_over_until_ns.filter(|_| self.waits);
         let stopped = self.stopped_at_ns.filter(|_| self.draining && !self.stopped);
-        [idle, no_show, passed_over, stopped].into_iter().flatten().min()
+        let stuck = self.stuck_since_ns.map(|since_ns| {
+            if self.has_lease() { self.looked_at_ns + LEASE_LOOK_NS } else { since_ns.saturating_add(STUCK_NS) }
+        });
+        [idle, no_show, passed_over, stopped, stuck].into_iter().flatten().min()
     }
 
     /// All claims together, compared with those before; those who are gone are forgotten.
@@ -294,11 +319,13 @@ impl Account {
         let mut sum = Sum { sure: true, until_ns: Some(0), left_ns: Some(0), ..Sum::default() };
         let mut last = BTreeMap::new();
         for (process, claim) in claims {
-            let seen = Last { submitted: claim.submitted, busy_ns: claim.busy_ns, passed_at_ns: claim.passed_at_ns };
+            let Claim { submitted, completed, busy_ns, passed_at_ns, .. } = *claim;
+            let seen = Last { submitted, completed, busy_ns, passed_at_ns };
             // What a process did before it was first seen is nobody's business: an earlier daemon's.
             let before = self.last.get(process).copied().unwrap_or(seen);
             sum.busy_ns = sum.busy_ns.saturating_add(claim.busy_ns.saturating_sub(before.busy_ns));
             sum.progress |= claim.submitted != before.submitted || claim.passed_at_ns != before.passed_at_ns;
+            sum.ended |= claim.completed != before.completed;
             sum.waiting |= claim.waiting > 0;
             sum.passed_at_ns = sum.passed_at_ns.max(claim.passed_at_ns);
             if claim.is_under_way() {

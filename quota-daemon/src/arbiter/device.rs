@@ -169,7 +169,7 @@ impl Device {
                 () if seat.terms.paused => Gate::Closed,
                 () if seat.resting => Gate::Ask,
                 () if alone == Some(*tenant) && !seat.terms.capped => Gate::Free,
-                () if seat.open => Gate::Open,
+                () if seat.open || seat.account.has_lease() => Gate::Open,
                 () => Gate::Closed,
             };
             let contended = self.scheduler.is_contended(*tenant);

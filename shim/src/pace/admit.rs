@@ -62,7 +62,7 @@ fn wait_for_room(pace: &Pace, device: &Device, track: Option<&Track>) {
     let mut pieces = 0u32;
     loop {
         pace.reap(device);
-        if device.has_room() {
+        if device.has_room() || device.will_have_room(now) {
             return;
         }
         if device.progress() != progress {

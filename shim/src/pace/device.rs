@@ -147,6 +147,13 @@ impl Device {
         under_way == 0 || under_way < self.ahead_ns()
     }
 
+    /// True when so much of what is under way has passed by now, as predicted, that something may be added. What is later than
+    /// predicted has to be seen to end.
+    pub(super) fn will_have_room(&self, now: u64) -> bool {
+        let until_ns = self.until_ns();
+        until_ns > now && until_ns - now < self.ahead_ns()
+    }
+
     pub(super) fn under_way_ns(&self) -> u64 {
         self.under_way_ns.load(Ordering::Acquire)
     }

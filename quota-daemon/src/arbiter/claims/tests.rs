@@ -263,3 +263,29 @@ fn who_is_alone_is_busy_and_owes_nothing() {
     assert_eq!(books.account.next_deadline(), Some(200 * MS + FREE_GRACE_NS));
     assert_eq!(books.at(202 * MS, busy(0, 0, 50 * MS)), [Event::Idles(T)]);
 }
+
+#[test]
+fn a_tenant_that_may_be_waiting_for_itself_is_let_go_on() {
+    let spins = (process(0), Claim { until_ns: MS, ..busy(4, 3, 0) });
+    let waits = (process(1), waiting());
+    let mut books = Books::new();
+    books.all(0, &[spins, waits]);
+    books.account.opened(0);
+    books.all(MS, &[spins, waits]);
+    assert_eq!((books.account.has_lease(), books.account.stuck_since_ns), (false, None), "its gate is open");
+    books.closed();
+    books.all(2 * MS, &[spins, waits]);
+    assert!(!books.account.has_lease(), "it has not waited for long");
+    assert_eq!(books.account.next_deadline(), Some(2 * MS + STUCK_NS));
+    books.all(2 * MS + STUCK_NS, &[spins, waits]);
+    assert!(books.account.has_lease());
+    assert_eq!(books.account.next_deadline(), Some(2 * MS + STUCK_NS + LEASE_LOOK_NS));
+    books.all(6 * MS, &[spins, (process(1), Claim { passed_at_ns: 6 * MS, ..busy(1, 0, 0) })]);
+    assert!(!books.account.has_lease(), "it has gone on");
+    // One that waits for nothing of its own, or has nothing under way, waits for its turn.
+    for claims in [[(process(0), busy(4, 4, 0)), waits], [spins, (process(1), busy(1, 1, 0))]] {
+        books.all(7 * MS, &claims);
+        books.all(20 * MS, &claims);
+        assert!(!books.account.has_lease());
+    }
+}

@@ -133,7 +133,7 @@ fn a_guarantee_is_met_against_greater_weights() {
     let turns = desk.turns(700, MS / 2);
     let all: u64 = turns.iter().map(|(_, ns)| ns).sum();
     let permille = sum(&turns, A) * 1000 / all;
-    assert!((397..=404).contains(&permille), "{permille}");
+    assert!((403..=412).contains(&permille), "a fiftieth more, for switching: {permille}");
     assert!(sum(&turns, B).abs_diff(sum(&turns, C)) <= 7 * MS);
 }
 

@@ -151,10 +151,10 @@ fn a_claim_when_it_will_be_drained_opens_the_next_a_little_earlier() {
     (0..100).for_each(|_| drop(desk.step(Event::Opened(B, 40 * US))));
     assert_eq!(desk.uses(B, 3 * MS), [close(B)]);
     assert_eq!(desk.step(Event::DrainsAt(B, desk.now + 500 * US)), []);
-    assert_eq!(desk.due(), Some(460 * US));
+    assert_eq!(desk.due(), Some(440 * US));
     assert_eq!(desk.step(Event::DrainsAt(A, desk.now + 100 * US)), [], "it is not A's work that is waited for");
-    assert_eq!(desk.due(), Some(460 * US));
-    assert_eq!(desk.pass(460 * US), [open(A)]);
+    assert_eq!(desk.due(), Some(440 * US));
+    assert_eq!(desk.pass(440 * US), [open(A)]);
     assert_eq!(desk.step(Event::Drained(B)), []);
     desk.step(Event::Used(B, 500 * US));
     assert_eq!(desk.uses(A, 3 * MS), [close(A)]);
@@ -272,7 +272,7 @@ fn the_adaptive_quantum_follows_what_changing_hands_costs() {
     assert_eq!(desk.scheduler.quantum_ns(), 3 * MS);
     desk.wants(A);
     desk.wants(B);
-    for (latency, quantum) in [(170 * US, 10 * MS), (10 * US, 2 * MS)] {
+    for (latency, quantum) in [(170 * US, 10 * MS), (10 * US, 3 * MS)] {
         for _ in 0..100 {
             desk.turns(1, 250 * US);
             let holder = desk.scheduler.holder().expect("somebody");
