@@ -17,7 +17,8 @@ pub(super) const FREE_GRACE_NS: u64 = 2_000_000;
 const STOPPED_GRACE_NS: u64 = 1_000_000;
 /// Pause between two looks at whether a process that is late is stopped.
 const STOPPED_AGAIN_NS: u64 = 5_000_000;
-/// A holder that waits and doesn't go through its open gate for so long is passed over: it is stopped, or lies. More than
+/// A holder that waits and doesn't go through its open gate for so long is passed over: it lies, or nobody can say that it is
+/// stopped, which is asked after [`STOPPED_GRACE_NS`]. More than
 /// the kernel takes to run a thread that it has woken on a busy machine.
 const NO_SHOW_NS: u64 = 5_000_000;
 /// For how long it is passed over the first time; twice as long each time after that.
@@ -154,6 +155,8 @@ pub(super) struct Account {
     stopped_at_ns: Option<u64>,
     /// They are.
     stopped: bool,
+    /// Whether those who wait are stopped was asked in this turn.
+    asked_stopped: bool,
     /// Since when nothing has moved of what drains while somebody waits at the gate.
     stuck_since_ns: Option<u64>,
     looked_at_ns: u64,
@@ -183,6 +186,7 @@ impl Account {
             drains_at_ns: None,
             stopped_at_ns: None,
             stopped: false,
+            asked_stopped: false,
             stuck_since_ns: None,
             looked_at_ns: now_ns,
             no_show_ns: 0,
@@ -215,7 +219,7 @@ impl Account {
     /// Its gate has been opened.
     pub(super) fn opened(&mut self, now_ns: u64) {
         self.opened_at_ns = Some(now_ns);
-        (self.shown_up, self.measured, self.draining) = (false, false, false);
+        (self.shown_up, self.measured, self.draining, self.asked_stopped) = (false, false, false, false);
     }
 
     /// Its gate has been closed.
@@ -279,7 +283,11 @@ impl Account {
             self.looked_at_ns = now_ns;
             return;
         }
-        self.note_turn(&sum, now_ns, events);
+        let mut waits_stopped = || {
+            let mut waiting = claims.iter().filter(|(_, claim)| claim.waiting > 0);
+            waiting.all(|(process, _)| is_stopped(*process))
+        };
+        self.note_turn(&sum, now_ns, &mut waits_stopped, events);
         self.note_stopped(claims, &sum, now_ns, is_stopped);
         let may_be_stuck = self.draining && sum.under_way && sum.waiting && !self.stopped;
         let since_ns = self.stuck_since_ns.filter(|_| !sum.progress && !sum.ended).unwrap_or(now_ns);
@@ -306,12 +314,13 @@ impl Account {
         let no_show = (self.opened_at_ns.is_some() && !self.shown_up && !self.free && self.waits)
             .then(|| self.looked_at_ns + NO_SHOW_NS.saturating_sub(self.no_show_ns))
             .filter(|_| self.passed_over_until_ns.is_none());
+        let late = no_show.and(self.opened_at_ns).filter(|_| !self.asked_stopped).map(|at_ns| at_ns + STOPPED_GRACE_NS);
         let passed_over = self.passed_over_until_ns.filter(|_| self.waits);
         let stopped = self.stopped_at_ns.filter(|_| self.draining && !self.stopped);
         let stuck = self.stuck_since_ns.map(|since_ns| {
             if self.has_lease() { self.looked_at_ns + LEASE_LOOK_NS } else { since_ns.saturating_add(STUCK_NS) }
         });
-        [idle, no_show, passed_over, stopped, stuck].into_iter().flatten().min()
+        [idle, no_show, late, passed_over, stopped, stuck].into_iter().flatten().min()
     }
 
     /// All claims together, compared with those before; those who are gone are forgotten.
@@ -362,9 +371,13 @@ impl Account {
     }
 
     /// Whether who has the token makes use of it.
-    fn note_turn(&mut self, sum: &Sum, now_ns: u64, events: &mut Vec<Event>) {
-        if self.passed_over_until_ns.is_some_and(|until_ns| now_ns >= until_ns || sum.progress) {
+    fn note_turn(&mut self, sum: &Sum, now_ns: u64, waits_stopped: &mut dyn FnMut() -> bool, events: &mut Vec<Event>) {
+        if let Some(until_ns) = self.passed_over_until_ns.filter(|until_ns| now_ns >= *until_ns || sum.progress) {
             self.passed_over_until_ns = None;
+            // Who is still stopped would only let the device stand idle.
+            if now_ns >= until_ns && sum.waiting && !sum.progress && waits_stopped() {
+                self.pass_over(now_ns);
+            }
         }
         if sum.progress {
             (self.no_show_ns, self.pause_ns) = (0, NO_SHOW_PAUSE_NS);
@@ -379,11 +392,17 @@ impl Account {
             return;
         }
         self.no_show_ns += now_ns.saturating_sub(self.looked_at_ns.max(opened_at_ns));
-        if self.no_show_ns >= NO_SHOW_NS {
-            self.no_show_ns = 0;
-            self.passed_over_until_ns = Some(now_ns.saturating_add(self.pause_ns));
-            self.pause_ns = (self.pause_ns * 2).min(NO_SHOW_PAUSE_NS_MAX);
+        let is_late = now_ns >= opened_at_ns.saturating_add(STOPPED_GRACE_NS);
+        let is_stopped = is_late && !core::mem::replace(&mut self.asked_stopped, true) && waits_stopped();
+        if self.no_show_ns >= NO_SHOW_NS || is_stopped {
+            self.pass_over(now_ns);
         }
+    }
+
+    fn pass_over(&mut self, now_ns: u64) {
+        self.no_show_ns = 0;
+        self.passed_over_until_ns = Some(now_ns.saturating_add(self.pause_ns));
+        self.pause_ns = (self.pause_ns * 2).min(NO_SHOW_PAUSE_NS_MAX);
     }
 
     /// Whether all that have something under way are stopped. Who is says nothing of what has ended; its prediction is

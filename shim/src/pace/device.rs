@@ -32,8 +32,12 @@ pub(super) struct Device {
     since_ns: AtomicU64,
     /// Launches under way whose end is not announced.
     vague: AtomicU32,
+    /// Those of which nobody knows how long they take.
+    unsure: AtomicU32,
     /// Grows whenever something is seen to end.
     progress: AtomicU64,
+    /// At which progress a launch was last let in before there was room for it.
+    early_after: AtomicU64,
     /// Streams that have something under way, and how often one began to while others had.
     busy_streams: AtomicU32,
     mixed: AtomicU64,
@@ -75,7 +79,9 @@ impl Device {
             under_way_ns: AtomicU64::new(0),
             since_ns: AtomicU64::new(0),
             vague: AtomicU32::new(0),
+            unsure: AtomicU32::new(0),
             progress: AtomicU64::new(0),
+            early_after: AtomicU64::new(0),
             busy_streams: AtomicU32::new(0),
             mixed: AtomicU64::new(0),
             turns: AtomicU32::new(0),
@@ -147,11 +153,13 @@ impl Device {
         under_way == 0 || under_way < self.ahead_ns()
     }
 
-    /// True when so much of what is under way has passed by now, as predicted, that something may be added. What is later than
-    /// predicted has to be seen to end.
+    /// True when so much of what is under way has passed by now, as predicted, that something may be added; once only until
+    /// something is seen to have ended, since a prediction that is wrong would else let in ever more.
     pub(super) fn will_have_room(&self, now: u64) -> bool {
         let until_ns = self.until_ns();
-        until_ns > now && until_ns - now < self.ahead_ns()
+        let is_due = until_ns > now && until_ns - now < self.ahead_ns() && self.unsure.load(Ordering::Relaxed) == 0;
+        let progress = self.progress();
+        is_due && self.early_after.swap(progress, Ordering::AcqRel) != progress
     }
 
     pub(super) fn under_way_ns(&self) -> u64 {
@@ -208,6 +216,7 @@ impl Device {
         usage.submitted.fetch_add(u64::from(count.launches), Ordering::Release);
         if count.vague > 0 {
             self.vague.fetch_add(count.vague, Ordering::Relaxed);
+            self.unsure.fetch_add(count.unsure, Ordering::Relaxed);
             usage.sure.store(0, Ordering::Relaxed);
         } else if before == 0 {
             usage.sure.store(u32::from(self.vague.load(Ordering::Relaxed) == 0), Ordering::Relaxed);
@@ -223,6 +232,7 @@ impl Device {
             self.since_ns.fetch_max(span.end.min(now), Ordering::Relaxed);
         }
         let before = self.under_way_ns.fetch_sub(count.predicted_ns, Ordering::AcqRel);
+        self.unsure.fetch_sub(count.unsure, Ordering::Relaxed);
         let vague = self.vague.fetch_sub(count.vague, Ordering::Relaxed) - count.vague;
         self.progress.fetch_add(1, Ordering::AcqRel);
         usage.sure.store(u32::from(vague == 0), Ordering::Relaxed);

@@ -219,6 +219,8 @@ fn who_does_not_come_through_an_open_gate_is_passed_over_ever_longer() {
     assert_eq!(books.at(0, waiting()), [Event::Wants(T)]);
     for _ in 0..9 {
         books.account.opened(now_ns);
+        assert_eq!(books.account.next_deadline(), Some(now_ns + STOPPED_GRACE_NS), "is it stopped?");
+        assert_eq!(books.at(now_ns + STOPPED_GRACE_NS, waiting()), []);
         assert_eq!(books.account.next_deadline(), Some(now_ns + NO_SHOW_NS));
         now_ns += NO_SHOW_NS;
         assert_eq!(books.at(now_ns, waiting()), [Event::Idles(T)]);
@@ -235,6 +237,24 @@ fn who_does_not_come_through_an_open_gate_is_passed_over_ever_longer() {
     books.at(now_ns + NO_SHOW_NS, waiting());
     let comes = books.at(now_ns + NO_SHOW_NS + 1, Claim { waiting: 1, ..busy(1, 0, 0) });
     assert!(comes.contains(&Event::Wants(T)), "{comes:?}");
+}
+
+#[test]
+fn who_waits_and_is_stopped_gets_no_turn_until_it_goes_on() {
+    let mut books = Books::new();
+    books.at(0, waiting());
+    books.account.opened(0);
+    books.stopped = true;
+    assert_eq!(books.at(STOPPED_GRACE_NS, waiting()), [Event::Idles(T)], "it is not waited for any longer");
+    books.closed();
+    let mut now_ns = STOPPED_GRACE_NS;
+    for _ in 0..8 {
+        now_ns = books.account.next_deadline().expect("it is looked at again");
+        assert!(!books.at(now_ns, waiting()).contains(&Event::Wants(T)), "the device would stand idle");
+    }
+    books.stopped = false;
+    now_ns = books.account.next_deadline().expect("as above");
+    assert_eq!(books.at(now_ns, waiting()), [Event::Wants(T)]);
 }
 
 #[test]
