@@ -153,8 +153,10 @@ pub(super) struct Account {
     drains_at_ns: Option<u64>,
     /// When to look whether the processes that are late are stopped.
     stopped_at_ns: Option<u64>,
-    /// They are.
+    /// All that have something under way are.
     stopped: bool,
+    /// These, and all that wait.
+    all_stopped: bool,
     /// Whether those who wait are stopped was asked in this turn.
     asked_stopped: bool,
     /// Since when nothing has moved of what drains while somebody waits at the gate.
@@ -186,6 +188,7 @@ impl Account {
             drains_at_ns: None,
             stopped_at_ns: None,
             stopped: false,
+            all_stopped: false,
             asked_stopped: false,
             stuck_since_ns: None,
             looked_at_ns: now_ns,
@@ -292,7 +295,8 @@ impl Account {
         let may_be_stuck = self.draining && sum.under_way && sum.waiting && !self.stopped;
         let since_ns = self.stuck_since_ns.filter(|_| !sum.progress && !sum.ended).unwrap_or(now_ns);
         self.stuck_since_ns = may_be_stuck.then_some(since_ns);
-        let has_work = (sum.under_way && !self.stopped) || (sum.waiting && self.passed_over_until_ns.is_none());
+        let has_work = (sum.under_way && !self.stopped)
+            || (sum.waiting && self.passed_over_until_ns.is_none() && !self.all_stopped);
         if !self.wants && (has_work || sum.progress) {
             self.wants = true;
             events.push(Event::Wants(self.tenant));
@@ -415,16 +419,21 @@ impl Account {
         is_stopped: &mut dyn FnMut(Process) -> bool,
     ) {
         let Some(until_ns) = sum.ends_at(now_ns).filter(|_| self.wants || self.draining || self.stopped) else {
-            (self.stopped, self.stopped_at_ns) = (false, None);
+            (self.stopped, self.all_stopped, self.stopped_at_ns) = (false, false, None);
             return;
         };
         let late_at_ns = until_ns.saturating_add(STOPPED_GRACE_NS);
         let look_at_ns = self.stopped_at_ns.unwrap_or(late_at_ns).max(late_at_ns);
         self.stopped_at_ns = Some(look_at_ns);
         self.stopped &= !sum.progress && now_ns >= late_at_ns;
+        self.all_stopped &= self.stopped;
         if now_ns >= look_at_ns {
-            let mut late = claims.iter().filter(|(_, claim)| claim.is_under_way());
-            self.stopped = late.all(|(process, _)| is_stopped(*process));
+            let (late, waiting): (Vec<_>, Vec<_>) = claims
+                .iter()
+                .filter(|(_, claim)| claim.is_under_way() || claim.waiting > 0)
+                .partition(|it| it.1.is_under_way());
+            self.stopped = late.iter().all(|(process, _)| is_stopped(*process));
+            self.all_stopped = self.stopped && waiting.iter().all(|(process, _)| is_stopped(*process));
             self.stopped_at_ns = Some(now_ns.saturating_add(STOPPED_AGAIN_NS));
         }
     }

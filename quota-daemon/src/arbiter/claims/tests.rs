@@ -170,6 +170,25 @@ fn who_is_stopped_is_taken_at_its_word() {
 }
 
 #[test]
+fn who_is_stopped_with_work_under_way_gets_no_turn_for_waiting() {
+    let stands = Claim { until_ns: MS, waiting: 1, ..busy(4, 1, 0) };
+    let mut books = Books::new();
+    books.at(0, stands);
+    books.account.opened(0);
+    books.stopped = true;
+    assert_eq!(books.at(3 * MS, stands), [Event::Idles(T)]);
+    books.closed();
+    assert_eq!(books.at(20 * MS, stands), [Event::Drained(T)]);
+    assert_eq!(books.at(40 * MS, stands), [], "the device would stand idle");
+    // Another process of the tenant waits, and is not stopped.
+    let moves = (Process { pid: 1, ..process(1) }, waiting());
+    books.now_ns = 60 * MS;
+    let mut events = Vec::new();
+    books.account.look(&[(process(0), stands), moves], 60 * MS, &mut |process| process.pid != 1, &mut events);
+    assert_eq!(events, [Event::Wants(T)]);
+}
+
+#[test]
 fn what_was_used_after_a_pause_is_charged_to_one_that_competes() {
     let mut books = Books::new();
     books.at(0, waiting());
