@@ -266,13 +266,12 @@ fn who_waits_and_is_stopped_gets_no_turn_until_it_goes_on() {
     books.stopped = true;
     assert_eq!(books.at(STOPPED_GRACE_NS, waiting()), [Event::Idles(T)], "it is not waited for any longer");
     books.closed();
-    let mut now_ns = STOPPED_GRACE_NS;
     for _ in 0..8 {
-        now_ns = books.account.next_deadline().expect("it is looked at again");
+        let now_ns = books.account.next_deadline().expect("it is looked at again");
         assert!(!books.at(now_ns, waiting()).contains(&Event::Wants(T)), "the device would stand idle");
     }
     books.stopped = false;
-    now_ns = books.account.next_deadline().expect("as above");
+    let now_ns = books.account.next_deadline().expect("as above");
     assert_eq!(books.at(now_ns, waiting()), [Event::Wants(T)]);
 }
 
