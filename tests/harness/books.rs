@@ -1,9 +1,9 @@
 //! What processes are charged, as the ledger has it, against what they hold, as the simulated machine has it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use quota_wire::TenantMemory;
 use quota_wire::lock::LedgerLock;
 use quota_wire::memory::{Access, Mapping};
+use quota_wire::{QuotaPage, TenantMemory};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -142,12 +142,27 @@ impl Books {
 
 /// The ledger of the tenant that process `pid` is a member of, through the process's own descriptor.
 pub fn ledger_of(pid: u32) -> PathBuf {
+    descriptor_of(pid, |target| {
+        target.starts_with("/memfd:gpuquota-ledger") || target.ends_with(".gpuquota") || target.contains("/gpuquota-")
+    })
+}
+
+/// The memory that the processes of the tenant of process `pid` share.
+pub fn tenant_memory_of(pid: u32) -> Mapping<TenantMemory> {
+    let file = std::fs::File::open(ledger_of(pid)).expect("it is readable");
+    Mapping::new(file.as_fd(), Access::ReadOnly).expect("it is of this version")
+}
+
+/// The quota page of the tenant of process `pid`, which is a daemon's member.
+pub fn page_of(pid: u32) -> Mapping<QuotaPage> {
+    let path = descriptor_of(pid, |target| target.starts_with("/memfd:gpuquota-page"));
+    let file = std::fs::File::open(path).expect("it is readable");
+    Mapping::new(file.as_fd(), Access::ReadOnly).expect("it is of this version")
+}
+
+fn descriptor_of(pid: u32, is_it: impl Fn(&str) -> bool) -> PathBuf {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     let descriptors = std::fs::read_dir(&folder).expect("it lives").flatten().map(|entry| entry.path());
-    let is_ledger = |path: &PathBuf| {
-        let target = std::fs::read_link(path).unwrap_or_default();
-        let target = target.to_string_lossy();
-        target.starts_with("/memfd:gpuquota-ledger") || target.ends_with(".gpuquota") || target.contains("/gpuquota-")
-    };
-    descriptors.into_iter().find(is_ledger).expect("it has a ledger open")
+    let fits = |path: &PathBuf| is_it(&std::fs::read_link(path).unwrap_or_default().to_string_lossy());
+    descriptors.into_iter().find(fits).expect("it has it open")
 }

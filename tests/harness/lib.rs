@@ -7,7 +7,7 @@ mod chaos;
 mod compute;
 mod journal;
 
-pub use books::{Books, Usage, ledger_of};
+pub use books::{Books, Usage, ledger_of, page_of, tenant_memory_of};
 pub use chaos::{Chaos, Crowd};
 pub use compute::{Alone, Busy, Report, Shares, Truth, alone};
 pub use journal::{Asked, asked};
