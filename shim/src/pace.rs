@@ -142,7 +142,9 @@ pub(crate) fn paced_on_devices(next: Next<'_>, streams: &[CUstream], work: Work)
     let pace = &process().pace;
     let mut tracks: Vec<_> =
         streams.iter().filter_map(|stream| pace.streams.find_apart(pace, member, *stream, next.lane)).collect();
-    tracks.retain(|track| !pace.passes(&track.context.device) && !track.context.is_broken());
+    tracks.retain(|track| {
+        !pace.passes(&track.context.device) && !track.context.is_broken() && !captures::may_hold(track.stream)
+    });
     tracks.sort_by_key(|track| track.context.device.index);
     let Some(first) = tracks.first() else { return next.call() };
     let launch = pace.predict(work, &first.context.device);

@@ -1,7 +1,7 @@
 //! Whoever is killed or stopped, or stops answering: no one else stalls beyond what is stated.
 
 use super::SETTLE;
-use harness::{Busy, Daemon, Machine, Truth, alone};
+use harness::{Busy, Daemon, Machine, Truth, alone, limit_descriptors};
 use std::time::{Duration, Instant};
 
 const WORDS: &str = "kernel=spin_200us iter=50ms";
@@ -131,5 +131,44 @@ fn jobs_go_on_beside_a_daemon_that_hangs() {
     truth.go_on(daemon.pid());
     std::thread::sleep(Duration::from_secs(1));
     truth.shares(0, &busy, Duration::from_secs(2)).assert_divided(&[1, 1], 4.0);
+    busy.into_iter().for_each(|job| job.kill(&truth));
+}
+
+/// A daemon that gets no descriptor any more takes nobody in, and goes on sharing the device among those it has.
+#[test]
+fn a_daemon_without_descriptors_goes_on_sharing() {
+    let _alone = alone();
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let truth = machine.truth();
+    let busy = pair(&machine, &daemon, &truth);
+    // Fewer than it has open: every new one fails.
+    limit_descriptors(daemon.pid(), 3).expect("the daemon is ours");
+    let refused = machine.hired(&daemon, "--weight 100", "kernel=spin_200us count=10").start();
+    truth.shares(0, &busy, Duration::from_secs(2)).assert_divided(&[1, 1], 4.0);
+    limit_descriptors(daemon.pid(), 4096).expect("as above");
+    // Somebody has to come or go for it to notice.
+    let [first, second] = <[Busy; 2]>::try_from(busy).unwrap_or_else(|_| panic!("two of them"));
+    first.kill(&truth);
+    let ran = machine.hired(&daemon, "--weight 100", "kernel=spin_200us count=10").run();
+    assert_eq!(ran.status, 0, "{ran:?}");
+    refused.kill();
+    second.kill(&truth);
+}
+
+/// A process that can have no descriptor of the daemon's is refused in one line, and runs nothing without its quota.
+#[test]
+fn a_process_without_descriptors_is_refused() {
+    let _alone = alone();
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let truth = machine.truth();
+    let busy = pair(&machine, &daemon, &truth);
+    let words = format!("ulimit -n 7; exec {} kernel=spin_200us count=10", harness::program("busy").display());
+    let job = machine.job("/bin/sh").arg("-c").arg(words).env("GPUQUOTA_SOCKET", daemon.socket());
+    let ran = job.run();
+    assert!(ran.status > 0 && ran.status < 128, "{ran:?}");
+    assert!(ran.err.contains("refused"), "{ran:?}");
+    truth.shares(0, &busy, Duration::from_secs(1)).assert_divided(&[1, 1], 4.0);
     busy.into_iter().for_each(|job| job.kill(&truth));
 }

@@ -48,7 +48,7 @@ fn what_long_kernels_overrun_is_paid_back() {
     shares.assert_has(0, 50.0, 5.0);
 }
 
-/// A fifth and three fifths of the time are just that. A quarter and three quarters are at most that: together they are all of
+/// A fifth and three fifths of the time are just that. A quarter and three quarters are so of each other: together they are all of
 /// the time, of which changing hands takes some (the golden tests say how much).
 #[test]
 fn caps_are_parts_of_time() {
@@ -64,6 +64,7 @@ fn caps_are_parts_of_time() {
     let shares = shares_of([25, 75]);
     shares.assert_has(0, 25.0, 1.5);
     assert!(shares.of_time()[1] <= 76.0, "{shares}");
+    shares.assert_divided(&[1, 3], 2.0);
 }
 
 /// Who has the device and runs one kernel without end, or does nothing with it, keeps nobody else from it.

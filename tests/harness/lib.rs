@@ -6,11 +6,13 @@ mod books;
 mod chaos;
 mod compute;
 mod journal;
+mod limits;
 
 pub use books::{Books, Usage, ledger_of, page_of, tenant_memory_of};
 pub use chaos::{Chaos, Crowd};
 pub use compute::{Alone, Busy, Report, Shares, Truth, alone};
 pub use journal::{Asked, asked};
+pub use limits::limit_descriptors;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};

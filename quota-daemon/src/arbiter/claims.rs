@@ -64,6 +64,8 @@ pub(super) struct Claim {
     pub(super) busy_ns: u64,
     pub(super) passed_at_ns: u64,
     pub(super) waiting: u32,
+    /// Out of credit under its cap: it will not come back within a linger.
+    pub(super) throttled: u32,
     pub(super) sure: bool,
 }
 
@@ -78,6 +80,7 @@ impl Claim {
             busy_ns: usage.busy_ns.load(Ordering::Relaxed),
             passed_at_ns: usage.passed_at_ns.load(Ordering::Relaxed),
             waiting: usage.waiting.load(Ordering::Acquire),
+            throttled: usage.throttled.load(Ordering::Acquire),
             sure: usage.sure.load(Ordering::Relaxed) == 1,
         }
     }
@@ -102,6 +105,7 @@ struct Last {
 struct Sum {
     under_way: bool,
     waiting: bool,
+    throttled: bool,
     /// Something was launched, or a gate passed, since the last look.
     progress: bool,
     /// Something ended.
@@ -168,6 +172,8 @@ pub(super) struct Account {
     /// Its waits are not believed until.
     passed_over_until_ns: Option<u64>,
     waits: bool,
+    /// It is out of credit, as the scheduler was told.
+    rests: bool,
 }
 
 impl Account {
@@ -196,6 +202,7 @@ impl Account {
             pause_ns: NO_SHOW_PAUSE_NS,
             passed_over_until_ns: None,
             waits: false,
+            rests: false,
         }
     }
 
@@ -303,8 +310,13 @@ impl Account {
         }
         if self.wants && !has_work && now_ns >= self.idle_from_ns {
             self.wants = false;
-            events.push(Event::Idles(self.tenant));
+            self.rests = sum.throttled;
+            events.push(if self.rests { Event::Rests(self.tenant) } else { Event::Idles(self.tenant) });
+        } else if !self.wants && sum.throttled && !self.rests {
+            self.rests = true;
+            events.push(Event::Rests(self.tenant));
         }
+        self.rests &= !self.wants && sum.throttled;
         if self.draining {
             self.drain(&sum, now_ns, events);
         }
@@ -340,6 +352,7 @@ impl Account {
             sum.progress |= claim.submitted != before.submitted || claim.passed_at_ns != before.passed_at_ns;
             sum.ended |= claim.completed != before.completed;
             sum.waiting |= claim.waiting > 0;
+            sum.throttled |= claim.throttled > 0;
             sum.passed_at_ns = sum.passed_at_ns.max(claim.passed_at_ns);
             if claim.is_under_way() {
                 sum.under_way = true;

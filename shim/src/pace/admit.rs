@@ -113,6 +113,10 @@ fn wait_for_credit(pace: &Pace, device: &Device, track: Option<&Track>) {
         track.close();
     }
     device.usage().throttled.fetch_add(1, Ordering::AcqRel);
+    if device.under_way_ns() == 0 && device.gate() == Gate::Open {
+        // Whoever has the token and nothing under way would be lingered for.
+        device.poke();
+    }
     let _throttled = Throttled { device, since_ns: now };
     // The cap may be changed meanwhile, and what is still under way is charged as it ends.
     while let Some(resumes_at) = device.resumes_at(now, true) {

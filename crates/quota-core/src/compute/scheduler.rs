@@ -114,6 +114,8 @@ pub enum Event {
     Wants(Tenant),
     /// All that the tenant had has ended, and nothing waits.
     Idles(Tenant),
+    /// As before, and it is known not to go on soon: nobody lingers for it.
+    Rests(Tenant),
     /// The tenant was measured to have used so many nanoseconds of the device since it was last told.
     Used(Tenant, u64),
     /// All that the tenant had under way when its gate was closed has ended.
@@ -323,7 +325,8 @@ impl Scheduler {
         self.advance(now);
         match event {
             Event::Wants(tenant) => self.wants(tenant),
-            Event::Idles(tenant) => self.idles(tenant, actions),
+            Event::Idles(tenant) => self.idles(tenant, false, actions),
+            Event::Rests(tenant) => self.idles(tenant, true, actions),
             Event::Used(tenant, used_ns) => self.charge(tenant, used_ns),
             Event::Drained(tenant) => self.drained(tenant, actions),
             Event::DrainsAt(tenant, at) => self.drains_at(tenant, at),

@@ -72,6 +72,18 @@ fn all_processes_of_a_tenant_are_taken_together() {
 }
 
 #[test]
+fn who_is_out_of_credit_is_not_lingered_for() {
+    let mut books = Books::new();
+    books.at(0, busy(4, 1, 0));
+    let out = Claim { throttled: 1, ..busy(4, 4, MS) };
+    assert_eq!(books.at(MS, out), [Event::Used(T, MS), Event::Rests(T)]);
+    assert_eq!(books.at(2 * MS, out), [], "once");
+    // It was idle already, and then wanted to go on and had no credit.
+    assert_eq!(books.at(3 * MS, busy(5, 5, MS)), [Event::Wants(T), Event::Idles(T)]);
+    assert_eq!(books.at(4 * MS, Claim { throttled: 1, ..busy(5, 5, MS) }), [Event::Rests(T)]);
+}
+
+#[test]
 fn no_more_is_charged_than_time_has_passed_and_nothing_below_nothing() {
     let mut books = Books::new();
     books.at(0, busy(1, 0, 0));
@@ -98,6 +110,7 @@ fn nonsense_is_no_work_and_no_panic() {
                 busy_ns: other,
                 passed_at_ns: value,
                 waiting: u32::MAX,
+                throttled: u32::MAX,
                 sure: true,
             };
             books.account.opened(books.now_ns);

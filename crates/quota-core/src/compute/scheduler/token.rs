@@ -78,15 +78,16 @@ impl Scheduler {
         self.sync(tenant);
     }
 
-    /// The tenant has nothing to do, and nothing under way.
-    pub(super) fn idles(&mut self, tenant: Tenant, actions: &mut Vec<Action>) {
+    /// The tenant has nothing to do, and nothing under way. One that `rests` has lingered for long enough already.
+    pub(super) fn idles(&mut self, tenant: Tenant, rests: bool, actions: &mut Vec<Action>) {
         let Some(member) = self.members.get_mut(&tenant) else { return };
         member.wants = false;
         self.throttled.remove(&tenant);
         self.sync(tenant);
-        let now = self.now;
+        let since = if rests { self.now.saturating_sub(self.rules.linger_ns) } else { self.now };
         if let Some(turn) = self.turn.as_mut().filter(|turn| turn.tenant == tenant) {
-            turn.idle_since.get_or_insert(now);
+            let idle_since = turn.idle_since.get_or_insert(since);
+            *idle_since = since.min(*idle_since);
         }
         self.drained(tenant, actions);
     }

@@ -163,7 +163,8 @@ impl Books {
         }
         if self.wants && !has_work {
             self.wants = false;
-            events.push(Event::Idles(self.tenant));
+            let throttled = self.processes.iter().any(|process| shims[*process].throttled);
+            events.push(if throttled { Event::Rests(self.tenant) } else { Event::Idles(self.tenant) });
         }
         if self.draining {
             self.drain(shims, Some(system), now_ns, events);

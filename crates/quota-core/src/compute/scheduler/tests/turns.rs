@@ -83,6 +83,20 @@ fn an_idle_holder_lingers() {
 }
 
 #[test]
+fn who_rests_is_not_lingered_for() {
+    let mut desk = two();
+    desk.wants(A);
+    desk.wants(B);
+    let holder = desk.scheduler.holder().expect("somebody");
+    let other = if holder == A { B } else { A };
+    assert_eq!(desk.step(Event::Rests(holder)), [close(holder), open(other)]);
+    // Nor if it was only known later that it rests.
+    desk.wants(holder);
+    assert_eq!(desk.idles(other), []);
+    assert_eq!(desk.step(Event::Rests(other)), [close(other), open(holder)]);
+}
+
+#[test]
 fn without_linger_an_idle_holder_yields_at_once() {
     let mut desk = Desk::new(Rules { linger_ns: 0, ..rules() }, &[(A, normal(1)), (B, normal(1))]);
     desk.wants(A);
