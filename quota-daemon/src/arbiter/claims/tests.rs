@@ -333,10 +333,17 @@ fn a_tenant_that_may_be_waiting_for_itself_is_let_go_on() {
     assert_eq!(books.account.next_deadline(), Some(2 * MS + STUCK_NS + LEASE_LOOK_NS));
     books.all(6 * MS, &[spins, (process(1), Claim { passed_at_ns: 6 * MS, ..busy(1, 0, 0) })]);
     assert!(!books.account.has_lease(), "it has gone on");
+    let through = (process(1), Claim { passed_at_ns: 6 * MS, ..busy(1, 0, 0) });
+    let third = (process(2), waiting());
+    books.all(7 * MS, &[spins, through, third]);
+    books.all(7 * MS + STUCK_NS, &[spins, through, third]);
+    assert!(books.account.has_lease(), "a third one is still kept out");
+    books.all(11 * MS, &[(process(0), busy(4, 4, 0)), through, third]);
+    assert!(!books.account.has_lease(), "something has ended");
     // One that waits for nothing of its own, or has nothing under way, waits for its turn.
     for claims in [[(process(0), busy(4, 4, 0)), waits], [spins, (process(1), busy(1, 1, 0))]] {
-        books.all(7 * MS, &claims);
-        books.all(20 * MS, &claims);
+        books.all(12 * MS, &claims);
+        books.all(25 * MS, &claims);
         assert!(!books.account.has_lease());
     }
 }
