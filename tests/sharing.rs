@@ -26,6 +26,25 @@ fn two_processes_share_one_quota() {
     first.finish();
 }
 
+/// What was made and then doesn't fit is taken back; what the driver won't take back is the program's, which can end it.
+#[test]
+fn a_context_that_cannot_be_unmade_is_the_programs() {
+    let machine = Machine::new("a100-80gb");
+    let member = |context: &str| machine.probe("linked").memory("1GiB").env("FAKE_CUDA_CONTEXT", context);
+    let mut first = member("20MiB").words("init ctx linear:a=940M say=ready wait").start();
+    first.until("ready");
+    let refused = member("100MiB").words("init ctx").run();
+    assert_eq!(refused.code("ctx"), 2, "100 MiB where 64 are left: {refused:?}");
+    let failing = member("100MiB").env("FAKE_CUDA_FAIL", "cuCtxDestroy_v2:1=999");
+    let mut left = failing.words("init ctx info linear:b=2M drop say=dropped wait").start();
+    let lines = left.until("dropped");
+    assert_eq!(lines, ["init 0", "ctx 0", &format!("info 0 0 {GIB}"), "linear:b=2M 2", "drop 0"], "charged, fit or not");
+    first.go_on();
+    first.finish();
+    let after = member("20MiB").words("init ctx linear:c=1000M").run();
+    assert_eq!(after.code("linear:c=1000M"), 0, "it has given everything back: {after:?}");
+}
+
 /// By name: processes of one tenant share, and those of another don't.
 #[test]
 fn a_tenants_name_finds_its_ledger() {

@@ -7,7 +7,7 @@
 
 use crate::account::{self, Account, Held};
 use crate::flight;
-use crate::hooks::{Answer, Refusal};
+use crate::hooks::{Answer, Refusal, Undone};
 use crate::log;
 use crate::meter::{self, Before, Patience};
 use crate::pools;
@@ -82,11 +82,22 @@ pub(crate) fn before_call(account: Account, bytes: u64) -> Result<Measured, Refu
 }
 
 impl Measured {
-    /// After the driver has done it: charges what it took.
+    /// After the driver has done it: charges what it took. Where that doesn't fit, `undo` takes the call back.
+    ///
+    /// What the driver won't take back is the program's, which can end it: memory that nobody has a name for would be
+    /// held, and charged, until the process ends.
     ///
     /// # Errors
-    /// When that doesn't fit. The caller undoes the call, and says so with [`settle`].
-    pub(crate) fn settle(self) -> Answer {
+    /// When it doesn't fit, and was undone.
+    pub(crate) fn settle_or(self, undo: impl FnOnce() -> Undone) -> Answer {
+        let account = self.account;
+        let Err(refusal) = self.settle() else { return Ok(()) };
+        let undone = undo();
+        settle(account);
+        if undone.is_ok() { Err(refusal) } else { Ok(()) }
+    }
+
+    fn settle(self) -> Answer {
         let Self { account, expected, before, kind } = self;
         let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return keep(account, expected) };
         let reserved = expected.units();

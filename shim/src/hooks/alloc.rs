@@ -70,8 +70,12 @@ fn pitched(next: Next<'_>, width: u64, height: u64, made: impl Fn() -> (CUdevice
         Ok(settled) => settled.enter(pointer as usize),
         Err(refusal) => {
             // The driver's pitch made it larger than the bound, and larger than what is left.
-            let _ = calls::free(pointer);
-            return Err(refusal);
+            if calls::free(pointer).is_ok() {
+                return Err(refusal);
+            }
+            // It is the program's: charged as what is measured, and looked for when the program frees it.
+            overhead::watch_frees();
+            overhead::settle(account);
         }
     }
     Ok(())

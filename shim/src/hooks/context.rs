@@ -85,10 +85,10 @@ fn made(next: Next<'_>, out: Out<*mut c_void>, device: CUdevice, undo: impl FnOn
     let measured = overhead::before_context(account)?;
     let before = out.get();
     next.call()?;
-    measured.settle().inspect_err(|_| {
-        let _ = undo(out.get());
+    measured.settle_or(|| {
+        undo(out.get())?;
         out.set(before);
-        overhead::settle(account);
+        Ok(())
     })?;
     pace::attach(device);
     Ok(())

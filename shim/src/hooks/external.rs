@@ -17,10 +17,10 @@ pub(crate) fn cuImportExternalMemory(
     let measured = overhead::before_call(account, memHandleDesc.get().size)?;
     let before = extMem_out.get();
     next.call()?;
-    measured.settle().inspect_err(|_| {
-        let _ = calls::destroy_external_memory(extMem_out.get() as usize);
+    measured.settle_or(|| {
+        calls::destroy_external_memory(extMem_out.get() as usize)?;
         extMem_out.set(before);
-        overhead::settle(account);
+        Ok(())
     })?;
     // Buffers mapped from it keep it, and are freed like any pointer.
     overhead::watch_frees();

@@ -27,10 +27,7 @@ pub(crate) fn cuCtxSetLimit(next: Next<'_>, limit: CUlimit, value: usize) -> Ans
     }
     let measured = overhead::before_call(account, more)?;
     next.call()?;
-    measured.settle().inspect_err(|_| {
-        let _ = calls::set_limit(limit, before);
-        overhead::settle(account);
-    })
+    measured.settle_or(|| calls::set_limit(limit, before))
 }
 
 /// Device memory that a limit stands for, as far as it is known: one stack for each thread that can be resident.

@@ -43,10 +43,10 @@ fn loaded(next: Next<'_>, out: Out<*mut c_void>, undo: impl FnOnce(*mut c_void) 
     let measured = overhead::before_call(account, 0)?;
     let before = out.get();
     next.call()?;
-    measured.settle().inspect_err(|_| {
-        let _ = undo(out.get());
+    measured.settle_or(|| {
+        undo(out.get())?;
         out.set(before);
-        overhead::settle(account);
+        Ok(())
     })
 }
 

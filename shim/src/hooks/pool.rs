@@ -10,6 +10,7 @@ use crate::flight::Flight;
 use crate::pools::{self, Source};
 use core::ffi::c_void;
 use driver_api::{CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream};
+use quota_core::ledger::Units;
 
 pub(crate) fn cuMemAllocAsync(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize, hStream: CUstream) -> Answer {
     let device = calls::context_of_stream(hStream).and_then(calls::device_of_context);
@@ -59,10 +60,13 @@ fn allocate(
         pools::settle_forced(Source::Pool(pool), held);
         return Err(refusal);
     }
-    pools::settle(Source::Pool(pool), held).inspect_err(|_| {
-        let _ = calls::free_async(dptr.get(), stream, per_thread);
+    pools::settle(Source::Pool(pool), held).or_else(|refusal| {
+        let undone = calls::free_async(dptr.get(), stream, per_thread);
         let _ = calls::trim_pool(pool);
-        pools::resample_all();
+        // What its stream has not let go yet is held, and so is what could not be freed: that is the program's.
+        pools::settle_forced(Source::Pool(pool), account.force(Units::ZERO));
+        pools::mark_stale();
+        if undone.is_ok() { Err(refusal) } else { Ok(()) }
     })
 }
 
