@@ -109,7 +109,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     setting(name).map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
 }
 
-fn chaos(operations: u64) -> Chaos {
+fn chaos(operations: u64, without: &str) -> Chaos {
     let threads = setting("CHAOS_THREADS").unwrap_or_else(|| "1,1,1,3".to_owned());
     let seed = number("CHAOS_SEED", 1);
     Chaos {
@@ -118,19 +118,23 @@ fn chaos(operations: u64) -> Chaos {
         quiet: number("CHAOS_QUIET", 2500),
         threads: threads.split(',').map(|count| count.parse().expect("numbers of threads")).collect(),
         failures: if number("CHAOS_FAILURES", 1) == 0 { String::new() } else { failures(seed) },
-        without: setting("CHAOS_WITHOUT").unwrap_or_default(),
+        without: setting("CHAOS_WITHOUT").unwrap_or_else(|| without.to_owned()),
         has_variables: number("CHAOS_VARIABLES", 1) != 0,
         traced: setting("TRACE").is_some(),
     }
 }
 
 /// What doesn't agree, a line for each process and device.
+///
+/// What others let go, or other threads free, just when managed memory is allocated looks like managed memory that is
+/// elsewhere: as much may be charged too much until that is freed, and never too little.
 fn differences(books: &Books, pids: &[u32], point: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (process, pid) in pids.iter().enumerate() {
         for device in 0..DEVICES {
             let (charged, held) = (books.charged(*pid, device), books.held(*pid, device));
-            if charged != held || (point == "empty" && held != 0) {
+            let soft = books.soft(*pid, device);
+            if !(held..=held + soft).contains(&charged) || (point == "empty" && held != 0) {
                 let overhead = books.overhead(*pid, device);
                 found.push(format!(
                     "process {process} device {device}: charged {charged}, of it overhead {overhead}, held {held} (charged {:+} KiB)",
@@ -219,8 +223,8 @@ impl Place {
     }
 }
 
-fn conserve(place: &Place, operations: u64) {
-    let chaos = chaos(operations);
+fn conserve(place: &Place, operations: u64, without: &str) {
+    let chaos = chaos(operations, without);
     let begin = Instant::now();
     let mut crowd = chaos.start(&place.machine, |job| place.job(job));
     let (books, watched, is_over) = (place.books(), place.books(), AtomicBool::new(false));
@@ -230,7 +234,8 @@ fn conserve(place: &Place, operations: u64) {
         is_over.store(true, Ordering::Relaxed);
         (wrong, watcher.join().expect("the watcher only looks"))
     });
-    let again = format!("CHAOS_SEED={} CHAOS_OPERATIONS={} CHAOS_QUIET={}", chaos.seed, chaos.operations, chaos.quiet);
+    let Chaos { seed, operations, quiet, without, .. } = &chaos;
+    let again = format!("CHAOS_SEED={seed} CHAOS_OPERATIONS={operations} CHAOS_QUIET={quiet} CHAOS_WITHOUT={without}");
     assert!(wrong.is_empty(), "{again}\n{}", wrong.join("\n"));
     assert!(over.is_empty(), "{again}\n{}", over.join("\n"));
     assert!(crowd.finish().iter().all(|status| *status == 0), "{again}: a process ended badly");
@@ -239,25 +244,30 @@ fn conserve(place: &Place, operations: u64) {
 
 #[test]
 fn what_is_charged_is_what_is_held() {
-    conserve(&Place::without_daemon(), OPERATIONS);
+    conserve(&Place::without_daemon(), OPERATIONS / 2, "");
+}
+
+#[test]
+fn what_is_charged_is_what_is_held_without_managed_memory() {
+    conserve(&Place::without_daemon(), OPERATIONS / 2, "managed");
 }
 
 #[test]
 fn what_is_charged_under_a_daemon_is_what_is_held() {
     // A measurement takes longer here: the daemon makes it.
-    conserve(&Place::with_daemon(), OPERATIONS / 8);
+    conserve(&Place::with_daemon(), OPERATIONS / 8, "");
 }
 
 /// The same, for longer: `cargo test --test conservation -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn what_is_charged_is_what_is_held_after_a_million_operations() {
-    conserve(&Place::without_daemon(), 1_000_000);
+    conserve(&Place::without_daemon(), 1_000_000, "");
 }
 
 /// And this, where each measurement is a question to the daemon.
 #[test]
 #[ignore = "takes minutes"]
 fn what_is_charged_under_a_daemon_is_what_is_held_for_longer() {
-    conserve(&Place::with_daemon(), 200_000);
+    conserve(&Place::with_daemon(), 200_000, "");
 }

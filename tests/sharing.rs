@@ -38,7 +38,11 @@ fn a_context_that_cannot_be_unmade_is_the_programs() {
     let failing = member("100MiB").env("FAKE_CUDA_FAIL", "cuCtxDestroy_v2:1=999");
     let mut left = failing.words("init ctx info linear:b=2M drop say=dropped wait").start();
     let lines = left.until("dropped");
-    assert_eq!(lines, ["init 0", "ctx 0", &format!("info 0 0 {GIB}"), "linear:b=2M 2", "drop 0"], "charged, fit or not");
+    assert_eq!(
+        lines,
+        ["init 0", "ctx 0", &format!("info 0 0 {GIB}"), "linear:b=2M 2", "drop 0"],
+        "charged, fit or not"
+    );
     first.go_on();
     first.finish();
     let after = member("20MiB").words("init ctx linear:c=1000M").run();

@@ -34,6 +34,13 @@ pub(crate) struct Block {
     is_shared: bool,
 }
 
+impl Block {
+    /// Whether somebody may keep its memory alive after it is freed.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Size {
     /// Rounded bytes of a block that shares pages with others.
@@ -118,6 +125,7 @@ impl Pending {
         core::mem::forget(self);
         if let Size::Soft(units) = block.size {
             account.may_be_slack(units);
+            overhead::slack_changes();
         }
         let stale = live(|live| live.blocks.insert(address, block));
         // The driver gave out an address that we still had: its memory went with something we didn't see.
@@ -175,6 +183,7 @@ fn credit_to(account: Account, block: Block) {
         Size::Soft(units) => {
             account.take_soft(units);
             account.give_back(units);
+            overhead::slack_changes();
         }
         Size::Small(bytes) => live(|live| {
             let key = SmallKey { context: block.context, device: block.device };

@@ -6,6 +6,7 @@
 //! or by the daemon. A measurement beside other threads may miss what they are about to take, never add to it.
 
 use crate::account::{self, Account, Held};
+use crate::calls;
 use crate::flight;
 use crate::hooks::{Answer, Refusal, Undone};
 use crate::log;
@@ -43,6 +44,8 @@ pub(crate) struct Overhead {
     watches_frees: AtomicBool,
     /// Memory of others was let in, which may become ours when they die.
     has_imports: AtomicBool,
+    /// Managed memory came or went since it was last known how much of it the devices hold.
+    has_new_slack: AtomicBool,
     /// Bytes that are held only because others may still hold them: they can go at any moment.
     lingering: AtomicU64,
 }
@@ -102,10 +105,9 @@ impl Measured {
         let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return keep(account, expected) };
         let reserved = expected.units();
         let read = || {
-            let held = meter::held(&account, before, Patience::Long)?;
-            let used = account.own_used().less(reserved);
-            let correction = quota_core::ledger::correction(used, account.overhead(), account.soft(), held);
-            Some((correction, used.less(Units::holding(held).unwrap_or(used))))
+            let (last, held) = (account.last_slack(), meter::held(&account, before, Patience::Long)?);
+            let (correction, slack) = compare(&account, account.own_used().less(reserved), held, Cause::Unknown);
+            Some((correction, (last, slack)))
         };
         let Ok((correction, slack)) = measure(read) else { return keep(account, expected) };
         let (account, reserved) = expected.into_parts();
@@ -127,7 +129,7 @@ impl Measured {
             return Err(refusal);
         }
         account.add_overhead(more);
-        account.saw_slack(Units::ZERO);
+        account.saw_slack(slack.0, Units::ZERO);
         Ok(())
     }
 }
@@ -156,11 +158,18 @@ fn settle_with(account: Account, patience: Patience, cause: Cause) -> Result<(),
     let overhead = &process().overhead;
     let Some(_turn) = overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return Err(Unmeasured::Busy) };
     let waits = &account.member().devices[account.device()].freed;
-    let is_freeing = waits.load(Ordering::Relaxed) || overhead.freeing.load(Ordering::Relaxed) > 0;
-    let cause = if is_freeing { Cause::Freed } else { cause };
-    let read = || Some(compare(&account, meter::held(&account, None, patience)?, cause));
-    let (correction, slack) = measure(read)
-        .inspect_err(|why| waits.store(cause == Cause::Freed && *why == Unmeasured::Busy, Ordering::Relaxed))?;
+    let is_freeing = || waits.load(Ordering::Relaxed) || overhead.freeing.load(Ordering::Relaxed) > 0;
+    let read = || {
+        let (before, held) = (account.last_slack(), meter::held(&account, None, patience)?);
+        // Asked after what is held: who has freed something of it counts until it has measured, which is our turn.
+        let cause = if is_freeing() { Cause::Freed } else { cause };
+        Some((compare(&account, account.own_used(), held, cause), before, cause))
+    };
+    let answer = measure(read).inspect_err(|why| {
+        let has_freed = cause == Cause::Freed || is_freeing();
+        waits.store(has_freed && *why == Unmeasured::Busy, Ordering::Relaxed);
+    })?;
+    let ((correction, slack), before, cause) = answer;
     waits.store(false, Ordering::Relaxed);
     log::line(
         LogLevel::Debug,
@@ -172,14 +181,14 @@ fn settle_with(account: Account, patience: Patience, cause: Cause) -> Result<(),
             slack.bytes().human()
         ),
     );
-    corrected(account, correction, slack, cause);
+    corrected(account, correction, (before, slack), cause);
     Ok(())
 }
 
-/// Applies a correction and remembers what is left of the slack.
-fn corrected(account: Account, correction: Correction, slack: Units, cause: Cause) {
+/// Applies a correction and remembers what is left of the slack, which was another one before.
+fn corrected(account: Account, correction: Correction, (before, slack): (Option<Units>, Units), cause: Cause) {
     apply(account, correction, cause);
-    account.saw_slack(if let Correction::Lower(less) = correction { slack.less(less) } else { slack });
+    account.saw_slack(before, if let Correction::Lower(less) = correction { slack.less(less) } else { slack });
 }
 
 /// Why nothing was measured.
@@ -209,13 +218,13 @@ fn measure<T>(read: impl Fn() -> Option<T>) -> Result<T, Unmeasured> {
     Err(Unmeasured::Busy)
 }
 
-/// What has to be corrected, and by how much the charges exceed what is held.
+/// What has to be corrected, and by how much the charges, `used`, exceed what is held.
 ///
 /// Managed memory may be charged and not held, so that less is held than charged says nothing about overhead, except
 /// by how much more less it is than the last time, when there is a cause.
-fn compare(account: &Account, held: Bytes, cause: Cause) -> (Correction, Units) {
-    let correction = account.correction(held);
-    let slack = account.own_used().less(Units::holding(held).unwrap_or(account.own_used()));
+fn compare(account: &Account, used: Units, held: Bytes, cause: Cause) -> (Correction, Units) {
+    let correction = quota_core::ledger::correction(used, account.overhead(), account.soft(), held);
+    let slack = used.less(Units::holding(held).unwrap_or(used));
     let most = match cause {
         Cause::Freed => account.overhead(),
         Cause::Unknown => lingering().min(account.overhead()),
@@ -258,7 +267,11 @@ pub(crate) fn around_free(call: impl FnOnce() -> Answer) -> Answer {
     let accounts = account::all_with_memory();
     // Whoever measures while it is under way sees what it frees, and must know why.
     let _freeing = Freeing::begin();
-    call()?;
+    {
+        // Between what the driver has freed and what the books have credited nobody can compare the two.
+        let _flight = flight::Flight::enter();
+        call()?;
+    }
     for account in accounts {
         let _later_if_not_now = settle_with(account, Patience::Long, Cause::Freed);
     }
@@ -295,6 +308,24 @@ pub(crate) fn linger(account: Account, units: Units) {
     process().overhead.lingering.fetch_add(units.bytes().0, Ordering::Relaxed);
     if settle_with(account, Patience::Long, Cause::Unknown) == Err(Unmeasured::Unknown) {
         apply(account, Correction::Lower(units), Cause::Unknown);
+    }
+}
+
+/// Managed memory came or went.
+pub(crate) fn slack_changes() {
+    process().overhead.has_new_slack.store(true, Ordering::Relaxed);
+}
+
+/// Before something goes that may linger: how much of the managed memory is held, or the two couldn't be told apart
+/// afterwards. Costs a load while none came or went.
+pub(crate) fn know_slack() {
+    let overhead = &process().overhead;
+    if overhead.has_new_slack.load(Ordering::Relaxed) && overhead.has_new_slack.swap(false, Ordering::Relaxed) {
+        for account in account::all_with_memory().into_iter().filter(|account| account.soft() > Units::ZERO) {
+            if settle_with(account, Patience::Long, Cause::Unknown) == Err(Unmeasured::Busy) {
+                slack_changes();
+            }
+        }
     }
 }
 
@@ -338,11 +369,15 @@ pub(crate) fn around_soft(account: Account, call: impl FnOnce() -> Answer) -> An
     if process().overhead.lingering.load(Ordering::Relaxed) == 0 {
         return call();
     }
+    // The driver looks for what others have let go at some calls and not at others: not in the middle of this one.
+    let _free = calls::free_bytes();
     settle(account);
     call()?;
-    if let (Some(held), true) = flight::while_still(|| meter::held(&account, None, Patience::Long)) {
+    if let ((before, Some(held)), true) =
+        flight::while_still(|| (account.last_slack(), meter::held(&account, None, Patience::Long)))
+    {
         let used = account.own_used();
-        account.saw_slack(used.less(Units::holding(held).unwrap_or(used)));
+        account.saw_slack(before, used.less(Units::holding(held).unwrap_or(used)));
     }
     Ok(())
 }

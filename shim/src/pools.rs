@@ -246,14 +246,35 @@ pub(crate) fn trim_all(device: usize) {
     }
 }
 
-/// The pool is destroyed. What is still allocated from it lives until it is freed.
-pub(crate) fn forget(pool: usize) {
-    let gone = pools().known.lock().remove(&Source::Pool(pool));
-    if let Some(Pool { device: Some(device), charged, .. }) = gone
-        && charged != Units::ZERO
-        && let Some(account) = of_member_device(device)
-    {
-        overhead::linger(account, charged);
-        overhead::mark_stale();
+/// A pool that is about to be destroyed: out of the books, still charged.
+#[must_use]
+pub(crate) struct Ending {
+    source: Source,
+    entry: Option<Pool>,
+}
+
+/// Takes a pool out of the books.
+pub(crate) fn ending(pool: usize) -> Ending {
+    let source = Source::Pool(pool);
+    Ending { source, entry: pools().known.lock().remove(&source) }
+}
+
+impl Ending {
+    /// The driver has destroyed it. What is still allocated from it lives until it is freed.
+    pub(crate) fn gone(self) {
+        if let Some(Pool { device: Some(device), charged, .. }) = self.entry
+            && charged != Units::ZERO
+            && let Some(account) = of_member_device(device)
+        {
+            overhead::linger(account, charged);
+            overhead::mark_stale();
+        }
+    }
+
+    /// The driver has not.
+    pub(crate) fn undo(self) {
+        if let Some(entry) = self.entry {
+            pools().known.lock().insert(self.source, entry);
+        }
     }
 }

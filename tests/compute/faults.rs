@@ -87,6 +87,36 @@ fn a_killed_holder_or_waiter_is_replaced_at_once() {
     assert!(stalls.iter().all(|stall| *stall < Duration::from_millis(25)), "{stalls:?}");
 }
 
+/// At moments that are spread over its start, its joining, its first wait and several of its turns: a newcomer is killed,
+/// or stopped and then killed, and nobody else waits longer than for one that is well.
+#[test]
+fn whenever_a_job_is_killed_or_stopped_the_others_go_on() {
+    const ROUNDS: u64 = 60;
+    let _alone = alone();
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let truth = machine.truth();
+    let busy = pair(&machine, &daemon, &truth);
+    for round in 0..ROUNDS {
+        let newcomer = machine.joined(&daemon, &format!("newcomer-{round}"), WORDS).memory("1GiB").start();
+        // An odd step through 40 ms, so that every round meets another state.
+        let moment = Duration::from_micros(round * 15_731 % 40_000);
+        std::thread::sleep(moment);
+        if round % 2 == 0 {
+            truth.stop(newcomer.pid());
+        } else {
+            truth.kill(newcomer.pid());
+        }
+        let stalls = [0, 1].map(|at| until_served(&truth, busy[at].pid()));
+        assert!(stalls.iter().all(|stall| *stall < STALL_MAX), "round {round}, after {moment:?}: {stalls:?}");
+        newcomer.kill();
+    }
+    truth.shares(0, &busy, Duration::from_secs(1)).assert_divided(&[1, 1], 5.0);
+    let shown = machine.gpuquota(&daemon, "ps").run();
+    assert!(shown.status == 0 && !shown.out.contains("newcomer"), "nothing is left of them: {shown:?}");
+    busy.into_iter().for_each(|job| job.kill(&truth));
+}
+
 #[test]
 fn jobs_go_on_without_the_daemon_and_obey_the_next() {
     let _alone = alone();

@@ -34,6 +34,16 @@ impl Books {
         )
     }
 
+    /// What of that need not be on the device.
+    pub fn soft(&self, pid: u32, device: usize) -> u64 {
+        self.sum(
+            device,
+            |ledger, slot, place| {
+                if ledger.pid(slot) == pid { ledger.soft(slot, place).bytes().0 } else { 0 }
+            },
+        )
+    }
+
     /// Bytes that all processes together are charged on a device.
     pub fn charged_in_all(&self, device: usize) -> u64 {
         self.sum(device, |ledger, slot, place| ledger.used_by(slot, place).0)

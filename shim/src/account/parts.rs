@@ -4,7 +4,7 @@ use super::Account;
 use crate::join::SLACK_UNKNOWN;
 use core::sync::atomic::Ordering;
 use quota_core::Bytes;
-use quota_core::ledger::{Correction, Units};
+use quota_core::ledger::Units;
 
 impl Account {
     /// What of the process's charges was measured.
@@ -32,30 +32,30 @@ impl Account {
 
     /// So much was allocated that need not be held.
     pub(crate) fn may_be_slack(&self, units: Units) {
-        if let Some(slack) = self.last_slack() {
-            self.saw_slack(slack.plus(units));
-        }
+        self.change_slack(|slack| Some(slack?.plus(units)));
     }
 
     /// By how much the charges exceeded what was held when that was looked at last; with what has been charged since
     /// that need not be held.
     pub(crate) fn last_slack(&self) -> Option<Units> {
-        match self.member.devices[self.device].slack.load(Ordering::Relaxed) {
-            SLACK_UNKNOWN => None,
-            bytes => Units::holding(Bytes(bytes)),
-        }
+        as_slack(self.member.devices[self.device].slack.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn saw_slack(&self, slack: Units) {
-        self.member.devices[self.device].slack.store(slack.bytes().0, Ordering::Relaxed);
+    /// It was seen to be `slack`, when it was taken for `before`: what was added to that since counts on.
+    pub(crate) fn saw_slack(&self, before: Option<Units>, slack: Units) {
+        self.change_slack(|now| {
+            let added = before.and_then(|before| Some(now?.less(before))).unwrap_or(Units::ZERO);
+            Some(slack.plus(added))
+        });
+    }
+
+    fn change_slack(&self, change: impl Fn(Option<Units>) -> Option<Units>) {
+        let changed = |bytes| Some(change(as_slack(bytes)).map_or(SLACK_UNKNOWN, |units| units.bytes().0));
+        let _ = self.member.devices[self.device].slack.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
     }
 
     pub(crate) fn take_soft(&self, units: Units) {
         self.member.ledger.take_soft(self.member.slot, self.place, units);
-    }
-
-    pub(crate) fn correction(&self, held: Bytes) -> Correction {
-        self.member.ledger.correction(self.member.slot, self.place, held)
     }
 
     /// A context is being made before our eyes.
@@ -75,4 +75,8 @@ impl Account {
             self.member.ledger.set_context_cost(self.place, cost);
         }
     }
+}
+
+fn as_slack(bytes: u64) -> Option<Units> {
+    if bytes == SLACK_UNKNOWN { None } else { Units::holding(Bytes(bytes)) }
 }

@@ -5,7 +5,7 @@
 use super::Answer;
 use crate::entry::Next;
 use crate::flight::Flight;
-use crate::{live, overhead, pools};
+use crate::{calls, live, overhead, pools};
 use driver_api::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 
 pub(crate) fn cuMemFree_v2(next: Next<'_>, dptr: CUdeviceptr) -> Answer {
@@ -28,9 +28,16 @@ fn free(next: Next<'_>, pointer: CUdeviceptr) -> Answer {
         next.call()?;
         // Perhaps a pool's: what the pool lets go shows when somebody looks, at a synchronisation or sooner.
         pools::mark_stale();
+        if calls::current_context().is_none() {
+            // There will be no synchronisation, perhaps for long.
+            pools::resample_all();
+        }
         overhead::unknown_freed();
         return Ok(());
     };
+    if block.is_shared() {
+        overhead::know_slack();
+    }
     match next.call() {
         Ok(()) => live::credit(block),
         Err(refusal) => {

@@ -7,6 +7,7 @@ use crate::args::{In, Out};
 use crate::calls;
 use crate::entry::{Lane, Next};
 use crate::flight::Flight;
+use crate::overhead;
 use crate::pools::{self, Source};
 use core::ffi::c_void;
 use driver_api::{CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream};
@@ -84,9 +85,17 @@ fn charged_device(location: CUmemLocation) -> Option<usize> {
 }
 
 pub(crate) fn cuMemPoolDestroy(next: Next<'_>, pool: CUmemoryPool) -> Answer {
-    next.call()?;
-    pools::forget(pool as usize);
-    Ok(())
+    let _flight = Flight::enter();
+    overhead::know_slack();
+    // Out of the books first: once the driver has destroyed it, another thread may get the same handle for another one.
+    let ending = pools::ending(pool as usize);
+    let answer = next.call();
+    if answer.is_ok() {
+        ending.gone();
+    } else {
+        ending.undo();
+    }
+    answer
 }
 
 pub(crate) fn cuMemPoolTrimTo(next: Next<'_>, _pool: CUmemoryPool, _minBytesToKeep: usize) -> Answer {

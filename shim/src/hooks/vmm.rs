@@ -54,6 +54,7 @@ pub(crate) fn cuMemCreate(
 
 pub(crate) fn cuMemRelease(next: Next<'_>, handle: CUmemGenericAllocationHandle) -> Answer {
     let _flight = Flight::enter();
+    overhead::know_slack();
     let releasing = vmm::releasing(handle);
     let answer = next.call();
     match (releasing, &answer) {
@@ -79,6 +80,7 @@ pub(crate) fn cuMemMap(
 
 pub(crate) fn cuMemUnmap(next: Next<'_>, ptr: CUdeviceptr, size: usize) -> Answer {
     let _flight = Flight::enter();
+    overhead::know_slack();
     next.call()?;
     vmm::unmapped(ptr, size as u64);
     Ok(())
