@@ -12,6 +12,7 @@ pub fn set_level(level: LogLevel) {
 }
 
 /// Writes one line, when the level wants it.
+#[allow(clippy::disallowed_methods)] // It is shown to people.
 pub fn line(level: LogLevel, text: fmt::Arguments<'_>) {
     if level != LogLevel::Off && level as u8 <= LEVEL.load(Ordering::Relaxed) {
         let now = humantime::format_rfc3339_millis(std::time::SystemTime::now());

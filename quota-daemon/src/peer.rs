@@ -102,6 +102,7 @@ pub fn clean(text: &str) -> String {
 }
 
 /// When process `pid` started; now, where the kernel doesn't say.
+#[allow(clippy::disallowed_methods)] // It is shown to people.
 pub fn started(pid: u32) -> String {
     let at = started_at(pid).unwrap_or_else(SystemTime::now);
     humantime::format_rfc3339_seconds(at).to_string()
@@ -141,6 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::disallowed_methods)] // It is shown to people.
     fn this_process_is_known() {
         let own = Peer::of(std::process::id(), 7);
         assert!(own.cgroup.starts_with('/'), "{own:?}");

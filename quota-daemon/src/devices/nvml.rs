@@ -255,6 +255,7 @@ impl Nvml {
     }
 
     /// What processes used lately of the first `count` devices: by device, percent by pid; none where the driver doesn't say.
+    #[allow(clippy::disallowed_methods)] // NVML's time stamps are of the wall clock.
     pub fn utilisation(&self, count: usize) -> Vec<Utilisation> {
         let since_us =
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(UTILISATION_AGE_MAX);

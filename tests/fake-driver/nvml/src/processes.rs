@@ -254,6 +254,7 @@ pub(crate) fn nvmlDeviceGetProcessesUtilizationInfo(
 }
 
 /// A moment of the machine's clock as NVML tells it: microseconds since 1970.
+#[allow(clippy::disallowed_methods)] // NVML's time stamps are of the wall clock.
 pub(crate) fn timestamp_us(at_ns: u64) -> u64 {
     let ago_ns = fake_machine::now_ns().saturating_sub(at_ns);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

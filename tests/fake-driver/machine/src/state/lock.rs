@@ -88,6 +88,7 @@ impl Drop for Guard<'_> {
 }
 
 /// On `CLOCK_REALTIME`, which the call measures by.
+#[allow(clippy::disallowed_methods)] // `pthread_mutex_timedlock` knows no other clock.
 fn after(wait: Duration) -> libc::timespec {
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + wait;
     libc::timespec { tv_sec: at.as_secs().try_into().unwrap_or(libc::time_t::MAX), tv_nsec: at.subsec_nanos().into() }
