@@ -173,6 +173,35 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
     waiting.finish();
 }
 
+/// Three jobs of 40 GiB on 79.5: each waits for the one before it. One of 10 GiB that delays none of them starts at once.
+#[test]
+fn jobs_wait_in_order_and_what_delays_nobody_starts_at_once() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let job = |name: &str, options: &str| {
+        run(&machine, &daemon, &format!("--tenant {name} {options}"), "init say=in wait").start()
+    };
+    let waiting = || {
+        let devices = machine.gpuquota(&daemon, "devices -o json").run();
+        serde_json::from_str::<Vec<Value>>(&devices.out).expect("JSON")[0]["jobs_waiting"].clone()
+    };
+    let mut first = job("first", "--memory 40GiB");
+    first.until("in");
+    let mut second = job("second", "--memory 40GiB --queue");
+    eventually(Duration::from_secs(5), "the second waits", || waiting() == 1);
+    let mut third = job("third", "--memory 40GiB --queue");
+    eventually(Duration::from_secs(5), "the third waits", || waiting() == 2);
+    let mut small = job("small", "--memory 10GiB");
+    small.until("in");
+    first.finish();
+    second.until("in");
+    assert_eq!(waiting(), 1, "order is kept");
+    second.finish();
+    third.until("in");
+    third.finish();
+    small.finish();
+}
+
 /// The daemon is killed: jobs go on under their last quota.
 #[test]
 fn jobs_go_on_without_their_daemon() {

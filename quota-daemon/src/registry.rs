@@ -9,6 +9,7 @@
 //! memory quotas granted on a device never exceeds the device's capacity.
 
 mod admission;
+mod backfill;
 mod change;
 mod hello;
 mod job;

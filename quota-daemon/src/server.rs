@@ -101,6 +101,8 @@ pub struct Server {
     notices: HashMap<ConnectionId, OwnedFd>,
     connections_made: u64,
     accepting: bool,
+    /// Since a connection could not be accepted: not before then again.
+    accept_again_at: Option<Instant>,
     started: Instant,
     idle_since: Option<Instant>,
     stopping: bool,
@@ -146,6 +148,7 @@ impl Server {
             notices: HashMap::new(),
             connections_made: CONNECTION_FIRST,
             accepting: false,
+            accept_again_at: None,
             started: Instant::now(),
             idle_since: None,
             stopping: false,
@@ -253,7 +256,8 @@ impl Server {
         let idle = self.idle_since.zip(self.configuration.idle_exit).map(|(since, idle_exit)| since + idle_exit);
         let measures = self.measures.iter().map(|measure| measure.deadline).min();
         let reconcile = self.reconciler.due(&self.registry);
-        let next = [queue, lists, idle, measures, reconcile].into_iter().flatten().min()?;
+        let accept = self.accept_again_at.filter(|_| !self.accepting);
+        let next = [queue, lists, idle, measures, reconcile, accept].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.
         let left = left + Duration::from_millis(1);

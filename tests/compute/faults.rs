@@ -1,7 +1,7 @@
 //! Whoever is killed or stopped, or stops answering: no one else stalls beyond what is stated.
 
 use super::SETTLE;
-use harness::{Busy, Daemon, Machine, Truth, alone, limit_descriptors};
+use harness::{Busy, Daemon, Machine, Truth, alone, cpu_time, limit_descriptors};
 use std::time::{Duration, Instant};
 
 const WORDS: &str = "kernel=spin_200us iter=50ms";
@@ -175,9 +175,11 @@ fn a_daemon_without_descriptors_goes_on_sharing() {
     // Fewer than it has open: every new one fails.
     limit_descriptors(daemon.pid(), 3).expect("the daemon is ours");
     let refused = machine.hired(&daemon, "--weight 100", "kernel=spin_200us count=10").start();
+    let before = cpu_time(daemon.pid());
     truth.shares(0, &busy, Duration::from_secs(2)).assert_divided(&[1, 1], 4.0);
+    let used = cpu_time(daemon.pid()).saturating_sub(before);
+    assert!(used < Duration::from_secs(1), "it doesn't try all the time: {used:?} of 2 s");
     limit_descriptors(daemon.pid(), 4096).expect("as above");
-    // Somebody has to come or go for it to notice.
     let [first, second] = <[Busy; 2]>::try_from(busy).unwrap_or_else(|_| panic!("two of them"));
     first.kill(&truth);
     let ran = machine.hired(&daemon, "--weight 100", "kernel=spin_200us count=10").run();

@@ -1,7 +1,8 @@
-//! Limits of other processes, set from outside.
+//! Limits of other processes, set from outside, and what they have used.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::time::Duration;
 
 /// Lets `pid` have no more than `count` descriptors from now on; those it has stay open.
 ///
@@ -21,4 +22,14 @@ pub fn limit_descriptors(pid: u32, count: u64) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Processor time that process `pid` has used.
+pub fn cpu_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields = stat.rsplit(')').next().expect("there is always one").split_whitespace();
+    // SAFETY: plain call.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    let ticks: f64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<f64>().expect("a number")).sum();
+    Duration::from_secs_f64(ticks / per_second)
 }

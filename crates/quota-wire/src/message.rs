@@ -321,6 +321,9 @@ pub struct DeviceRow {
     #[serde(default)]
     pub compute_holder: Option<String>,
     pub jobs: u32,
+    /// Jobs that wait for room on it.
+    #[serde(default)]
+    pub jobs_waiting: u32,
     pub driver: String,
     pub mig: String,
     pub health: String,

@@ -1,7 +1,7 @@
 //! Jobs that want a place: admitted, refused, or waiting in order of arrival.
 //!
-//! A job that waits is passed only by jobs on devices that nobody before it wants, so that small jobs can't
-//! keep a large one waiting for ever.
+//! A job that waits is passed only by jobs for which it won't start later, whichever of the running ones end (`backfill`), so
+//! that small jobs can't keep a large one waiting for ever.
 
 use super::admission::NoRoom;
 use super::job::Job;
@@ -9,7 +9,7 @@ use super::{Action, ConnectionId, Origin, Registry, TENANTS_MAX, TenantId, WAITI
 use crate::peer::Peer;
 use quota_wire::message::{Admit, Granted, QueueLimit, Reply};
 use quota_wire::page::Quota;
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 /// A job in the queue.
 #[derive(Clone, PartialEq, Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Waiting {
 }
 
 /// What is to be granted, by the number of the device.
-type Wants = Vec<(usize, Quota)>;
+pub(super) type Wants = Vec<(usize, Quota)>;
 
 impl Registry {
     /// Answers `gpuquota run`.
@@ -43,10 +43,8 @@ impl Registry {
             Ok(job) => job,
             Err(reason) => return refuse(connection, reason, actions),
         };
-        let ahead =
-            self.waiting.iter().any(|waiting| waiting.job.devices.iter().any(|device| job.devices.contains(device)));
         let placed = match self.plan(&job) {
-            Ok((_, wants)) if ahead && !wants.is_empty() => {
+            Ok((_, wants)) if !self.delays_nobody(&wants, self.waiting.iter().map(|waiting| &waiting.job)) => {
                 Err(NoRoom::NotNow(format!("{} jobs wait for room before it", self.waiting.len())))
             }
             Ok(_) => self.place(&job),
@@ -82,6 +80,11 @@ impl Registry {
         self.pump(actions);
     }
 
+    /// Jobs that wait for room on a device.
+    pub(super) fn waiting_on(&self, device: usize) -> u32 {
+        self.waiting.iter().filter(|waiting| waiting.job.devices.contains(&device)).count() as u32
+    }
+
     /// When [`Registry::tick`] has something to do.
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.waiting.iter().filter_map(|waiting| waiting.deadline_ms).min()
@@ -89,13 +92,14 @@ impl Registry {
 
     /// Gives places to those who wait and now fit, and tells the others what has changed for them.
     pub(super) fn pump(&mut self, actions: &mut Vec<Action>) {
-        let mut wanted_before: BTreeSet<usize> = BTreeSet::new();
-        let mut left = std::collections::VecDeque::new();
+        let mut left: VecDeque<Waiting> = VecDeque::new();
         let queue = std::mem::take(&mut self.waiting);
         for mut waiting in queue {
-            let blocked = waiting.job.devices.iter().any(|device| wanted_before.contains(device));
-            let placed =
-                if blocked { self.plan(&waiting.job).map(|_| None) } else { self.place(&waiting.job).map(Some) };
+            let placed = match self.plan(&waiting.job) {
+                Ok((_, wants)) if !self.delays_nobody(&wants, left.iter().map(|waiting| &waiting.job)) => Ok(None),
+                Ok(_) => self.place(&waiting.job).map(Some),
+                Err(no_room) => Err(no_room),
+            };
             let reason = match placed {
                 Ok(Some(tenant)) => {
                     self.seat(tenant, waiting.connection, &waiting.job, actions);
@@ -108,7 +112,6 @@ impl Registry {
                 Ok(None) => "those before it".to_owned(),
                 Err(NoRoom::NotNow(reason)) => reason,
             };
-            wanted_before.extend(&waiting.job.devices);
             let told = (left.len() as u32, reason);
             if waiting.told.as_ref() != Some(&told) {
                 let (position, reason) = told.clone();
@@ -131,8 +134,15 @@ impl Registry {
         Ok(tenant)
     }
 
-    /// The job's tenant, when there is one already, and what it has to be granted.
-    fn plan(&self, job: &Job) -> Result<(Option<TenantId>, Wants), NoRoom> {
+    /// The job's tenant and what it wants, when it fits now.
+    pub(super) fn plan(&self, job: &Job) -> Result<(Option<TenantId>, Wants), NoRoom> {
+        let (tenant, wants) = self.wants_of_job(job)?;
+        self.fits(&self.needs(tenant, &job.devices, &wants), tenant, true)?;
+        Ok((tenant, wants))
+    }
+
+    /// The job's tenant, when there is one already, and what it has to be granted, whether it fits or not.
+    pub(super) fn wants_of_job(&self, job: &Job) -> Result<(Option<TenantId>, Wants), NoRoom> {
         let tenant = job.tenant.as_deref().and_then(|name| self.tenant_named(name));
         if tenant.is_none() && self.tenants.len() >= TENANTS_MAX {
             return Err(NoRoom::NotNow(format!("there are {TENANTS_MAX} tenants already")));
@@ -164,7 +174,6 @@ impl Registry {
         if let Some(id) = tenant {
             self.tenants[&id].check_user(job.uid, &job.cgroup).map_err(NoRoom::Never)?;
         }
-        self.fits(&self.needs(tenant, &job.devices, &wants), tenant, true)?;
         Ok((tenant, wants))
     }
 

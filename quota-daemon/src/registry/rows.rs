@@ -116,6 +116,7 @@ impl Registry {
                 compute_contended_jobs: if token.contenders > 1 { token.contenders } else { 0 },
                 compute_holder: holder.map(|(_, tenant)| tenant.name.clone()),
                 jobs: self.jobs_on(index, None) as u32,
+                jobs_waiting: self.waiting_on(index),
                 driver: self.driver.clone(),
                 mig: device.mig.clone(),
                 health: error.unwrap_or_else(|| {

@@ -1,6 +1,7 @@
 //! Claims about the registry, on a node without clock or sockets.
 
 mod compute;
+mod queue;
 mod rows;
 
 use super::*;
@@ -225,48 +226,6 @@ fn names_are_made_up_from_the_command() {
     let ask = || Admit { command: "/usr/bin/python3 train.py".to_owned(), ..Admit::default() };
     let names: Vec<String> = (0..2).flat_map(|_| granted(&node.admit(7, ask()).1)).map(|(_, name)| name).collect();
     assert_eq!(names, ["python3-1", "python3-2"]);
-}
-
-#[test]
-fn the_queue_is_served_in_order_of_arrival() {
-    let mut node = Node::new(1, "");
-    let first = node.job("a", "60GiB");
-    let (large, actions) = node.admit(7, queued("large", "70GiB", QueueLimit::Forever));
-    assert_eq!(waits(&actions, large).map(|it| it.0), Some(0));
-    // It would fit now, but must not pass the one that waits.
-    let (small, actions) = node.admit(7, queued("small", "5GiB", QueueLimit::Forever));
-    assert_eq!(waits(&actions, small), Some((1, "those before it".to_owned())));
-    assert!(node.refusal(7, admit("sneaky", "5GiB")).contains("wait for room before it; wait with --queue"));
-    let actions = node.closed(first);
-    assert_eq!(granted(&actions), [(large, "large".to_owned()), (small, "small".to_owned())]);
-    assert_eq!(node.registry.next_deadline_ms(), None);
-}
-
-#[test]
-fn a_job_on_other_devices_passes_the_queue() {
-    let mut node = Node::new(2, "");
-    let on = |device: &str, ask: Admit| Admit { device: Some(device.to_owned()), ..ask };
-    node.admit(7, on("0", admit("a", "60GiB")));
-    let (waiting, actions) = node.admit(7, on("0", queued("b", "60GiB", QueueLimit::Forever)));
-    assert!(waits(&actions, waiting).is_some());
-    let (other, actions) = node.admit(7, on("1", admit("c", "60GiB")));
-    assert_eq!(granted(&actions), [(other, "c".to_owned())]);
-}
-
-#[test]
-fn a_wait_ends_at_its_deadline_or_with_its_connection() {
-    let mut node = Node::new(1, "");
-    node.job("a", "60GiB");
-    let (first, _) = node.admit(7, queued("b", "60GiB", QueueLimit::Milliseconds(1000)));
-    let (second, _) = node.admit(7, queued("c", "60GiB", QueueLimit::Milliseconds(5000)));
-    assert_eq!(node.registry.next_deadline_ms(), Some(1000));
-    let mut actions = Vec::new();
-    node.registry.tick(1000, &mut actions);
-    assert!(refused(&actions, first).expect("over").contains("60 GiB on device 0 do not fit"));
-    assert_eq!(waits(&actions, second).map(|it| it.0), Some(0), "told that it is first now");
-    node.closed(second);
-    assert_eq!(node.registry.next_deadline_ms(), None);
-    assert!(!node.registry.is_idle());
 }
 
 #[test]

@@ -11,11 +11,15 @@ use rustix::event::epoll::{self, EventFlags};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 /// Requests taken from one connection before the others have their turn.
 const REQUESTS_PER_TURN: usize = 16;
 /// Answers that wait for a slow reader; a list of all processes of a node fits.
 const OUTBOX_MAX: usize = 512;
+
+/// Pause after a connection that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// One connection.
 #[derive(Debug)]
@@ -33,7 +37,8 @@ pub(super) struct Client {
 impl Server {
     /// Watches the listening sockets again, when there is room for clients.
     pub(super) fn resume_accepting(&mut self) {
-        if self.accepting || self.clients.len() >= CLIENTS_MAX {
+        let is_early = self.accept_again_at.is_some_and(|at| Instant::now() < at);
+        if self.accepting || is_early || self.clients.len() >= CLIENTS_MAX {
             return;
         }
         let everybody = self.watch(&self.listening.everybody, TOKEN_EVERYBODY);
@@ -56,11 +61,17 @@ impl Server {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => continue,
                 Err(error) => {
-                    // Out of descriptors, most likely. The next connection that ends lets it go on.
-                    log::line(LogLevel::Error, format_args!("can't accept: {error}"));
+                    // Out of descriptors, most likely. The next connection that ends lets it go on, or the next attempt.
+                    if self.accept_again_at.is_none() {
+                        log::line(LogLevel::Error, format_args!("can't accept connections: {error}; goes on trying"));
+                    }
+                    self.accept_again_at = Some(Instant::now() + ACCEPT_PAUSE);
                     break;
                 }
             };
+            if self.accept_again_at.take().is_some() {
+                log::line(LogLevel::Info, format_args!("accepts connections again"));
+            }
             if let Err(error) = self.add_client(connection, admin) {
                 log::line(LogLevel::Warn, format_args!("a connection was lost: {error}"));
             }
@@ -140,6 +151,9 @@ impl Server {
     /// dies: programs close descriptors that they don't know.
     pub(super) fn close(&mut self, id: ConnectionId) {
         let Some(client) = self.clients.remove(&id) else { return };
+        if let Some(at) = &mut self.accept_again_at {
+            *at = Instant::now();
+        }
         let _ = epoll::delete(&self.epoll, &client.connection);
         self.lists.retain(|list| list.connection != id);
         self.measures.retain(|measure| measure.connection != id);

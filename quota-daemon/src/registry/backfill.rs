@@ -1,0 +1,190 @@
+//! What may be given to those further back in the queue without anybody before them starting later for it.
+//!
+//! How long jobs run, nobody knows; so what is given must delay nobody in whatever order the running ones end. One that
+//! misses `m` bytes starts as soon as those that have ended had `m` together. What may be given beside it is the least
+//! that any set of them with at least `m` has beyond `m`: with more, the one that ends exactly that set would wait on.
+
+use super::Registry;
+use super::job::Job;
+use quota_wire::page::Quota;
+
+/// Steps in which sums of memory are looked through, at most: sizes that go into no common step so large leave nothing.
+const STEPS_MAX: u64 = 1 << 20;
+
+impl Registry {
+    /// Whether a job that wants `wants` may have its place before those `ahead` of it, in their order.
+    pub(super) fn delays_nobody<'a>(
+        &self,
+        wants: &[(usize, Quota)],
+        ahead: impl Iterator<Item = &'a Job> + Clone,
+    ) -> bool {
+        wants.iter().all(|(index, quota)| {
+            let before: Vec<&Job> = ahead.clone().filter(|job| job.devices.contains(index)).collect();
+            before.is_empty() || self.leaves_room_for(*index, quota, &before)
+        })
+    }
+
+    fn leaves_room_for(&self, index: usize, quota: &Quota, before: &[&Job]) -> bool {
+        // A place among the jobs, or a part of the guarantees, that somebody before it may need, is not given away.
+        let device = &self.devices[index];
+        let jobs = self.jobs_on(index, None) + before.len() + 1;
+        if device.jobs_max.is_some_and(|most| jobs > most as usize) {
+            return false;
+        }
+        let mut needs = Vec::new();
+        let mut guaranteed = quota.guarantee.map_or(0, |guarantee| guarantee.hundredths());
+        for job in before {
+            let Ok((_, wants)) = self.wants_of_job(job) else { return false };
+            for (_, wanted) in wants.iter().filter(|(wanted, _)| *wanted == index) {
+                needs.push(wanted.memory_cap.map_or(0, |cap| cap.0));
+                guaranteed += wanted.guarantee.map_or(0, |guarantee| guarantee.hundredths());
+            }
+        }
+        if quota.guarantee.is_some() && guaranteed + self.guaranteed(index, None) > super::GUARANTEED_MAX {
+            return false;
+        }
+        let asked = quota.memory_cap.map_or(0, |cap| cap.0);
+        let free = device.capacity().0.saturating_sub(self.granted(index, None).0);
+        asked <= spare(free, &needs, &self.may_end(index))
+    }
+
+    /// The quotas on a device that come back when somebody ends.
+    fn may_end(&self, index: usize) -> Vec<u64> {
+        let ending = self.tenants.values().filter(|tenant| !tenant.is_standing());
+        ending.filter_map(|tenant| Some(tenant.grants[index]?.quota.memory_cap?.0)).collect()
+    }
+}
+
+/// Bytes that may be given away now, of `free`, so that those who need `needs`, in this order, start no later, whichever
+/// of the `running` end, and when.
+fn spare(free: u64, needs: &[u64], running: &[u64]) -> u64 {
+    let mut ends = running.to_vec();
+    let (mut wanted, mut spare) = (0u64, free);
+    for need in needs {
+        wanted = wanted.saturating_add(*need);
+        let beyond = match wanted.checked_sub(free) {
+            None | Some(0) => free - wanted,
+            // Where all that may end is too little, it waits for something else, of which nothing is known.
+            Some(missing) => least_from(&ends, missing).map_or(0, |least| least - missing),
+        };
+        spare = spare.min(beyond);
+        // By the time the next one starts, this one may have ended too.
+        ends.push(*need);
+    }
+    spare
+}
+
+/// The least sum of any of `values` that is at least `least`; `least` itself where there are too many steps to look.
+fn least_from(values: &[u64], least: u64) -> Option<u64> {
+    let total = values.iter().fold(0u64, |sum, value| sum.saturating_add(*value));
+    if total < least {
+        return None;
+    }
+    let step = values.iter().fold(0, |step, value| greatest_common(step, *value));
+    let steps = total / step;
+    if steps > STEPS_MAX {
+        return Some(least);
+    }
+    // Bit n: some of them have n steps together.
+    let mut sums = vec![0u64; (steps / 64 + 1) as usize];
+    sums[0] = 1;
+    for value in values {
+        add_to_all(&mut sums, (value / step) as usize);
+    }
+    let reached = |at: &u64| sums[(*at / 64) as usize] >> (at % 64) & 1 == 1;
+    (least.div_ceil(step)..=steps).find(reached).map(|at| at * step)
+}
+
+/// Adds the sums that come of adding `steps` to each.
+fn add_to_all(sums: &mut [u64], steps: usize) {
+    let (words, bits) = (steps / 64, steps % 64);
+    for at in (words..sums.len()).rev() {
+        let low = sums[at - words] << bits;
+        let high = if bits > 0 && at > words { sums[at - words - 1] >> (64 - bits) } else { 0 };
+        sums[at] |= low | high;
+    }
+}
+
+fn greatest_common(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_spare_is_what_the_next_to_end_leaves_over() {
+        assert_eq!(spare(20, &[70], &[60]), 10, "60 and 20, less 70");
+        assert_eq!(spare(10, &[40], &[40, 30]), 0, "whoever of 30 ends leaves exactly 40");
+        assert_eq!(spare(10, &[40], &[40]), 10, "all that is free");
+        assert_eq!(spare(50, &[40], &[]), 10, "it has room; it waits for something else");
+        assert_eq!(spare(10, &[40], &[20]), 0, "nobody knows what it waits for");
+        assert_eq!(spare(40, &[50, 20], &[40]), 10, "the second is delayed as well");
+        assert_eq!(spare(40, &[50, 60], &[40, 40]), 10);
+        assert_eq!(spare(20, &[35, 75], &[60, 60]), 5, "the second starts when one of 60 and the first have ended");
+        assert_eq!(spare(10, &[79], &[40, 30, 1]), 1, "sums of more than 64 steps");
+    }
+
+    #[test]
+    fn sizes_without_a_common_step_leave_nothing() {
+        assert_eq!(spare(1 << 30, &[(2 << 30) + 1], &[(3 << 30) + 1, 5 << 30]), 0);
+    }
+
+    /// Starts of the waiting, each in its place of the order of ends; jobs behind the first don't pass it here.
+    fn starts(free: u64, needs: &[u64], ends: &[u64]) -> Vec<usize> {
+        let (mut free, mut waiting, mut starts) = (free, needs.iter().peekable(), Vec::new());
+        for (at, end) in core::iter::once(&0).chain(ends).enumerate() {
+            free += end;
+            while let Some(need) = waiting.next_if(|need| **need <= free) {
+                free -= need;
+                starts.push(at);
+            }
+        }
+        starts.resize(needs.len(), usize::MAX);
+        starts
+    }
+
+    fn orders(values: &[u64]) -> Vec<Vec<u64>> {
+        if values.is_empty() {
+            return vec![Vec::new()];
+        }
+        let mut all = Vec::new();
+        for at in 0..values.len() {
+            let mut rest = values.to_vec();
+            let first = rest.remove(at);
+            all.extend(orders(&rest).into_iter().map(|tail| [vec![first], tail].concat()));
+        }
+        all
+    }
+
+    /// Against all orders in which up to five can end: what is spare delays nobody, and one more would delay the first.
+    #[test]
+    fn what_is_spare_delays_nobody_and_more_would() {
+        let mut seed = 1u64;
+        let mut draw = |limit: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % limit
+        };
+        for round in 0..4000 {
+            let running: Vec<u64> = (0..1 + draw(5)).map(|_| 1 + draw(9)).collect();
+            let free = draw(8);
+            let needs: Vec<u64> = (0..1 + draw(2)).map(|_| free + 1 + draw(9)).collect();
+            let spare = spare(free, &needs, &running);
+            assert!(spare <= free);
+            let case = format!("round {round}: {free} free, {needs:?} wait for {running:?}: {spare}");
+            let is_later = |given: u64| {
+                let later = |ends: &Vec<u64>| {
+                    let (with, without) = (starts(free - given, &needs, ends), starts(free, &needs, ends));
+                    with.iter().zip(without).any(|(with, without)| *with > without)
+                };
+                orders(&running).iter().any(later)
+            };
+            assert!(!is_later(spare), "{case}");
+            let can_start = running.iter().sum::<u64>() + free >= needs[0];
+            if needs.len() == 1 && can_start && spare < free {
+                assert!(is_later(spare + 1), "{case}: one more does no harm");
+            }
+        }
+    }
+}
