@@ -46,6 +46,8 @@ pub(crate) struct Overhead {
     has_imports: AtomicBool,
     /// Managed memory came or went since it was last known how much of it the devices hold.
     has_new_slack: AtomicBool,
+    /// Something has lingered: any memory that is freed may be what is left of it.
+    has_lingered: AtomicBool,
     /// Bytes that are held only because others may still hold them: they can go at any moment.
     lingering: AtomicU64,
 }
@@ -204,13 +206,14 @@ enum Unmeasured {
 fn measure<T>(read: impl Fn() -> Option<T>) -> Result<T, Unmeasured> {
     for attempt in 0..ATTEMPTS {
         let _pause = (attempt > 0).then(flight::Pause::begin);
-        let (answer, still) = flight::while_still(|| {
+        let ((answer, let_go), still) = flight::while_still(|| {
             pools::resample_all();
-            read()
+            (read(), pools::resample_all())
         });
         match answer {
             None => return Err(Unmeasured::Unknown),
-            Some(answer) if still => return Ok(answer),
+            // What pools let go meanwhile, at a synchronisation, may be missing in what is held and not yet in the books.
+            Some(answer) if still && !let_go => return Ok(answer),
             Some(_) => {}
         }
     }
@@ -305,6 +308,7 @@ pub(crate) fn linger(account: Account, units: Units) {
         return;
     }
     account.add_overhead(units);
+    process().overhead.has_lingered.store(true, Ordering::Relaxed);
     process().overhead.lingering.fetch_add(units.bytes().0, Ordering::Relaxed);
     if settle_with(account, Patience::Long, Cause::Unknown) == Err(Unmeasured::Unknown) {
         apply(account, Correction::Lower(units), Cause::Unknown);
@@ -360,6 +364,10 @@ pub(crate) fn watch_frees() {
 
 /// A pointer or an array was freed that the books don't know.
 pub(crate) fn unknown_freed() {
+    if process().overhead.has_lingered.load(Ordering::Relaxed) {
+        // It goes when its stream gets there: looked at again at a synchronisation.
+        mark_stale();
+    }
     if process().overhead.watches_frees.load(Ordering::Relaxed) { settle_all() } else { settle_lingering() }
 }
 

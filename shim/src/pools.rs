@@ -205,29 +205,33 @@ pub(crate) fn resample_if_stale() {
     }
 }
 
-/// Credits what the pools let go.
-pub(crate) fn resample_all() {
+/// Credits what the pools let go; whether they have.
+pub(crate) fn resample_all() -> bool {
     let mut known = pools().known.lock();
+    let mut has_let_go = false;
     for (pool, entry) in known.iter_mut() {
-        resample(*pool, entry);
+        has_let_go |= resample(*pool, entry);
     }
     if known.values().all(|entry| entry.charged == Units::ZERO) {
         pools().freed.store(false, Ordering::Relaxed);
     }
+    has_let_go
 }
 
-fn resample(pool: Source, entry: &mut Pool) {
-    let (Some(device), Ok((reserved, used))) = (entry.device, pool.sample()) else { return };
+fn resample(pool: Source, entry: &mut Pool) -> bool {
+    let (Some(device), Ok((reserved, used))) = (entry.device, pool.sample()) else { return false };
     let holds = Units::holding(Bytes(reserved)).unwrap_or(Units::ZERO);
-    let Some(account) = of_member_device(device) else { return };
+    let Some(account) = of_member_device(device) else { return false };
+    let has_let_go = holds < entry.charged;
     account.give_back(entry.charged.less(holds));
     // It can't have grown without an allocation of ours, which settles; growth seen here is another thread's, which will.
-    if holds < entry.charged {
+    if has_let_go {
         entry.charged = holds;
     }
     if used < reserved {
         pools().stale.store(true, Ordering::Relaxed);
     }
+    has_let_go
 }
 
 /// Gives back what the pools on `device` hold and nobody uses. Never waits for a stream.

@@ -30,6 +30,12 @@ pub struct Crowd {
 }
 
 impl Chaos {
+    /// Whether memory is shared between handles and processes, so that it may go when others let go of it.
+    pub fn shares(&self) -> bool {
+        let never = |name: &str| self.without.split(',').any(|without| without == name);
+        !(never("offer") && never("share_with_self"))
+    }
+
     /// Rounds from one quiet point to the next.
     pub fn rounds(&self) -> u64 {
         self.operations / self.threads.len() as u64 / self.quiet

@@ -4,33 +4,43 @@
 //! misses `m` bytes starts as soon as those that have ended had `m` together. What may be given beside it is the least
 //! that any set of them with at least `m` has beyond `m`: with more, the one that ends exactly that set would wait on.
 
-use super::Registry;
 use super::job::Job;
+use super::{Registry, TenantId};
 use quota_wire::page::Quota;
 
-/// Steps in which sums of memory are looked through, at most: sizes that go into no common step so large leave nothing.
-const STEPS_MAX: u64 = 1 << 20;
+/// Steps in which sums of memory are looked through, at most: 2 TiB by the MiB. Sizes that need more leave nothing.
+const STEPS_MAX: u64 = 1 << 21;
+/// Waiting jobs on a device that one may pass, and quotas there that may end, at most: with more, it waits.
+const AHEAD_MAX: usize = 16;
+const ENDING_MAX: usize = 256;
 
 impl Registry {
-    /// Whether a job that wants `wants` may have its place before those `ahead` of it, in their order.
+    /// Whether a job of `tenant` that wants `wants` may have its place before those `ahead` of it, in their order.
     pub(super) fn delays_nobody<'a>(
         &self,
-        wants: &[(usize, Quota)],
+        job: &Job,
+        (tenant, wants): &(Option<TenantId>, Vec<(usize, Quota)>),
         ahead: impl Iterator<Item = &'a Job> + Clone,
     ) -> bool {
-        wants.iter().all(|(index, quota)| {
+        // One of a tenant that runs already takes no further place among the jobs.
+        let is_new = tenant.is_none_or(|id| !self.tenants[&id].is_active());
+        job.devices.iter().all(|index| {
             let before: Vec<&Job> = ahead.clone().filter(|job| job.devices.contains(index)).collect();
-            before.is_empty() || self.leaves_room_for(*index, quota, &before)
+            let wanted = wants.iter().find(|(device, _)| device == index).map(|(_, quota)| quota);
+            before.is_empty()
+                || before.len() <= AHEAD_MAX
+                    && (!is_new || self.leaves_a_place(*index, before.len()))
+                    && wanted.is_none_or(|quota| self.leaves_room(*index, quota, &before))
         })
     }
 
-    fn leaves_room_for(&self, index: usize, quota: &Quota, before: &[&Job]) -> bool {
-        // A place among the jobs, or a part of the guarantees, that somebody before it may need, is not given away.
-        let device = &self.devices[index];
-        let jobs = self.jobs_on(index, None) + before.len() + 1;
-        if device.jobs_max.is_some_and(|most| jobs > most as usize) {
-            return false;
-        }
+    /// A place among the jobs that somebody before it may need is not given away.
+    fn leaves_a_place(&self, index: usize, before: usize) -> bool {
+        let jobs = self.jobs_on(index, None) + before + 1;
+        self.devices[index].jobs_max.is_none_or(|most| jobs <= most as usize)
+    }
+
+    fn leaves_room(&self, index: usize, quota: &Quota, before: &[&Job]) -> bool {
         let mut needs = Vec::new();
         let mut guaranteed = quota.guarantee.map_or(0, |guarantee| guarantee.hundredths());
         for job in before {
@@ -40,11 +50,12 @@ impl Registry {
                 guaranteed += wanted.guarantee.map_or(0, |guarantee| guarantee.hundredths());
             }
         }
+        // Nor is a part of the guarantees.
         if quota.guarantee.is_some() && guaranteed + self.guaranteed(index, None) > super::GUARANTEED_MAX {
             return false;
         }
         let asked = quota.memory_cap.map_or(0, |cap| cap.0);
-        let free = device.capacity().0.saturating_sub(self.granted(index, None).0);
+        let free = self.devices[index].capacity().0.saturating_sub(self.granted(index, None).0);
         asked <= spare(free, &needs, &self.may_end(index))
     }
 
@@ -58,50 +69,63 @@ impl Registry {
 /// Bytes that may be given away now, of `free`, so that those who need `needs`, in this order, start no later, whichever
 /// of the `running` end, and when.
 fn spare(free: u64, needs: &[u64], running: &[u64]) -> u64 {
-    let mut ends = running.to_vec();
+    if running.len() > ENDING_MAX {
+        return 0;
+    }
+    let Some(mut ends) = Sums::of(running, needs) else { return 0 };
     let (mut wanted, mut spare) = (0u64, free);
     for need in needs {
         wanted = wanted.saturating_add(*need);
         let beyond = match wanted.checked_sub(free) {
             None | Some(0) => free - wanted,
             // Where all that may end is too little, it waits for something else, of which nothing is known.
-            Some(missing) => least_from(&ends, missing).map_or(0, |least| least - missing),
+            Some(missing) => ends.least_from(missing).map_or(0, |least| least - missing),
         };
         spare = spare.min(beyond);
         // By the time the next one starts, this one may have ended too.
-        ends.push(*need);
+        ends.add(*need);
     }
     spare
 }
 
-/// The least sum of any of `values` that is at least `least`; `least` itself where there are too many steps to look.
-fn least_from(values: &[u64], least: u64) -> Option<u64> {
-    let total = values.iter().fold(0u64, |sum, value| sum.saturating_add(*value));
-    if total < least {
-        return None;
-    }
-    let step = values.iter().fold(0, |step, value| greatest_common(step, *value));
-    let steps = total / step;
-    if steps > STEPS_MAX {
-        return Some(least);
-    }
-    // Bit n: some of them have n steps together.
-    let mut sums = vec![0u64; (steps / 64 + 1) as usize];
-    sums[0] = 1;
-    for value in values {
-        add_to_all(&mut sums, (value / step) as usize);
-    }
-    let reached = |at: &u64| sums[(*at / 64) as usize] >> (at % 64) & 1 == 1;
-    (least.div_ceil(step)..=steps).find(reached).map(|at| at * step)
+/// All that any of some values make together.
+struct Sums {
+    step: u64,
+    /// Bit n: some of them are n steps.
+    reached: Vec<u64>,
 }
 
-/// Adds the sums that come of adding `steps` to each.
-fn add_to_all(sums: &mut [u64], steps: usize) {
-    let (words, bits) = (steps / 64, steps % 64);
-    for at in (words..sums.len()).rev() {
-        let low = sums[at - words] << bits;
-        let high = if bits > 0 && at > words { sums[at - words - 1] >> (64 - bits) } else { 0 };
-        sums[at] |= low | high;
+impl Sums {
+    /// Those of `values`, with room for `more`; none where there would be too many to look through.
+    fn of(values: &[u64], more: &[u64]) -> Option<Self> {
+        let all = || values.iter().chain(more).copied();
+        let step = all().fold(0, greatest_common).max(1);
+        let steps = all().try_fold(0u64, u64::checked_add)? / step;
+        if steps > STEPS_MAX {
+            return None;
+        }
+        let mut sums = Self { step, reached: vec![0; (steps / 64 + 1) as usize] };
+        sums.reached[0] = 1;
+        values.iter().for_each(|value| sums.add(*value));
+        Some(sums)
+    }
+
+    /// One more value.
+    fn add(&mut self, value: u64) {
+        let steps = (value / self.step) as usize;
+        let (words, bits) = (steps / 64, steps % 64);
+        for at in (words..self.reached.len()).rev() {
+            let low = self.reached[at - words] << bits;
+            let high = if bits > 0 && at > words { self.reached[at - words - 1] >> (64 - bits) } else { 0 };
+            self.reached[at] |= low | high;
+        }
+    }
+
+    /// The least that is at least `least`.
+    fn least_from(&self, least: u64) -> Option<u64> {
+        let is_reached = |at: &u64| self.reached[(*at / 64) as usize] >> (at % 64) & 1 == 1;
+        let steps = self.reached.len() as u64 * 64;
+        (least.div_ceil(self.step)..steps).find(is_reached).map(|at| at * self.step)
     }
 }
 
@@ -127,8 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn sizes_without_a_common_step_leave_nothing() {
-        assert_eq!(spare(1 << 30, &[(2 << 30) + 1], &[(3 << 30) + 1, 5 << 30]), 0);
+    fn what_would_take_too_long_to_find_out_is_nothing() {
+        assert_eq!(spare(1 << 30, &[(2 << 30) + 1], &[(3 << 30) + 1, 5 << 30]), 0, "no common step");
+        assert_eq!(spare(10, &[11], &[20; ENDING_MAX]), 10);
+        assert_eq!(spare(10, &[11], &[20; ENDING_MAX + 1]), 0);
     }
 
     /// Starts of the waiting, each in its place of the order of ends; jobs behind the first don't pass it here.

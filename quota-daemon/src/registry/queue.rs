@@ -44,7 +44,7 @@ impl Registry {
             Err(reason) => return refuse(connection, reason, actions),
         };
         let placed = match self.plan(&job) {
-            Ok((_, wants)) if !self.delays_nobody(&wants, self.waiting.iter().map(|waiting| &waiting.job)) => {
+            Ok(plan) if !self.delays_nobody(&job, &plan, self.waiting.iter().map(|waiting| &waiting.job)) => {
                 Err(NoRoom::NotNow(format!("{} jobs wait for room before it", self.waiting.len())))
             }
             Ok(_) => self.place(&job),
@@ -96,7 +96,9 @@ impl Registry {
         let queue = std::mem::take(&mut self.waiting);
         for mut waiting in queue {
             let placed = match self.plan(&waiting.job) {
-                Ok((_, wants)) if !self.delays_nobody(&wants, left.iter().map(|waiting| &waiting.job)) => Ok(None),
+                Ok(plan) if !self.delays_nobody(&waiting.job, &plan, left.iter().map(|waiting| &waiting.job)) => {
+                    Ok(None)
+                }
                 Ok(_) => self.place(&waiting.job).map(Some),
                 Err(no_room) => Err(no_room),
             };

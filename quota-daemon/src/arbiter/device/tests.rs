@@ -106,6 +106,22 @@ fn a_cap_or_a_pause_is_never_free() {
     assert_eq!(stage.gate(1), Gate::Free);
 }
 
+/// What is under way when a tenant of the high class comes is what it waits for, so it is little, while there is one.
+#[test]
+fn beside_a_tenant_of_the_high_class_less_is_under_way() {
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    let high = Share { class: Priority::High, ..terms(100).share };
+    device.seat(Tenant(1), capped(), 0);
+    device.seat(Tenant(2), Terms { share: high, ..terms(100) }, 0);
+    stage.says(1, waits());
+    stage.look(&mut device);
+    assert_eq!(stage.gates[&Tenant(1)], (Gate::Open, AHEAD_BESIDE_HIGH_US));
+    assert_eq!(stage.gates[&Tenant(2)].1, AHEAD_QUIET_US, "not for itself");
+    device.change(Tenant(2), terms(100), 0);
+    stage.look(&mut device);
+    assert_eq!(stage.gates[&Tenant(1)], (Gate::Open, AHEAD_QUIET_US));
+}
+
 #[test]
 fn two_that_are_busy_take_turns_and_idle_ones_come_to_rest() {
     let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));

@@ -66,6 +66,33 @@ fn the_last_place_is_kept_for_the_first_who_waits() {
     assert_eq!(granted(&actions), [(large, "large".to_owned()), (small, "small".to_owned())]);
 }
 
+/// So it is for a tenant of the document, whose memory is set aside, but not its place.
+#[test]
+fn a_place_is_kept_from_tenants_of_the_document_too() {
+    let mut node = Node::new(1, "{devices: [{select: all, max_jobs: 2}], tenants: [{name: kept, memory: 5GiB}]}");
+    let first = node.job("a", "60GiB");
+    let (large, _) = node.admit(7, queued("large", "70GiB", QueueLimit::Forever));
+    assert!(node.refusal(7, admit("kept", "5GiB")).contains("wait for room before it"));
+    assert_eq!(granted(&node.closed(first)), [(large, "large".to_owned())]);
+    node.job("kept", "5GiB");
+    // A further job of one that runs takes none.
+    let (third, _) = node.admit(7, queued("third", "1GiB", QueueLimit::Forever));
+    node.job("kept", "5GiB");
+    node.closed(third);
+}
+
+/// Looking through what all may come to is bounded: behind more than sixteen, one waits.
+#[test]
+fn behind_many_one_waits() {
+    let mut node = Node::new(1, "");
+    node.job("a", "60GiB");
+    for number in 0..=16 {
+        node.job(&format!("small-{number}"), "1MiB");
+        node.admit(7, queued(&format!("large-{number}"), "70GiB", QueueLimit::Forever));
+    }
+    assert!(node.refusal(7, admit("late", "1MiB")).contains("wait for room before it"));
+}
+
 #[test]
 fn a_job_on_other_devices_passes_the_queue() {
     let mut node = Node::new(2, "");
