@@ -116,7 +116,7 @@ fn beside_a_tenant_of_the_high_class_less_is_under_way() {
     stage.says(1, waits());
     stage.look(&mut device);
     assert_eq!(stage.gates[&Tenant(1)], (Gate::Open, AHEAD_BESIDE_HIGH_US));
-    assert_eq!(stage.gates[&Tenant(2)].1, AHEAD_QUIET_US, "not for itself");
+    assert_eq!(stage.gates[&Tenant(2)].1, AHEAD_CONTENDED_US, "not for itself");
     device.change(Tenant(2), terms(100), 0);
     stage.look(&mut device);
     assert_eq!(stage.gates[&Tenant(1)], (Gate::Open, AHEAD_QUIET_US));
