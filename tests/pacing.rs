@@ -104,6 +104,31 @@ fn a_closed_gate_drains_within_what_may_be_ahead() {
     job.kill(&truth);
 }
 
+/// Kernels of which some take twenty times as long as most: while one runs past what was predicted, one more is let in, and
+/// not one each time that the next should have ended.
+#[test]
+fn what_takes_longer_than_predicted_lets_in_no_more() {
+    let _alone = alone();
+    let machine = Machine::new("a100-80gb");
+    let warden = Warden::start(machine.folder());
+    warden.set(Gate::Open);
+    let truth = machine.truth();
+    let words = busy(&machine, &warden, "kernel=spin_200us").env("FAKE_CUDA_KERNELS", "spin_200us=lognormal(1ms,1.5)");
+    let mut job = Busy::start(words);
+    job.go();
+    let usage = warden.usage();
+    eventually(SOON, "it runs", || usage.completed.load(Acquire) > 50);
+    let (begun, mut most) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(3) {
+        let completed = usage.completed.load(Acquire);
+        most = most.max(usage.submitted.load(Acquire).saturating_sub(completed));
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    println!("at most {most} under way");
+    assert!(most <= 12, "{most} under way at one time");
+    job.kill(&truth);
+}
+
 /// A tenant that is paused waits for as long as it takes, and nothing of it runs.
 #[test]
 fn a_paused_tenant_waits_while_the_daemon_lives() {
