@@ -1,6 +1,7 @@
 //! What processes are charged, as the ledger has it, against what they hold, as the simulated machine has it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use quota_core::ledger::{DeviceId, SlotId};
 use quota_wire::lock::LedgerLock;
 use quota_wire::memory::{Access, Mapping};
 use quota_wire::{QuotaPage, TenantMemory};
@@ -21,27 +22,17 @@ impl Books {
 
     /// Bytes that process `pid` is charged on a device, by the machine's order; 0 where it is in no ledger.
     pub fn charged(&self, pid: u32, device: usize) -> u64 {
-        self.sum(device, |ledger, slot, place| if ledger.pid(slot) == pid { ledger.used_by(slot, place).0 } else { 0 })
+        self.of(pid, device, |ledger, slot, place| ledger.used_by(slot, place).0)
     }
 
     /// What of that was measured, not asked for.
     pub fn overhead(&self, pid: u32, device: usize) -> u64 {
-        self.sum(
-            device,
-            |ledger, slot, place| {
-                if ledger.pid(slot) == pid { ledger.overhead(slot, place).bytes().0 } else { 0 }
-            },
-        )
+        self.of(pid, device, |ledger, slot, place| ledger.overhead(slot, place).bytes().0)
     }
 
     /// What of that need not be on the device.
     pub fn soft(&self, pid: u32, device: usize) -> u64 {
-        self.sum(
-            device,
-            |ledger, slot, place| {
-                if ledger.pid(slot) == pid { ledger.soft(slot, place).bytes().0 } else { 0 }
-            },
-        )
+        self.of(pid, device, |ledger, slot, place| ledger.soft(slot, place).bytes().0)
     }
 
     /// Bytes that all processes together are charged on a device.
@@ -82,6 +73,10 @@ impl Books {
             format!("{pid}: {} held, {charged} charged, {overhead} overhead\n", process.bytes)
         };
         self.machine.processes(device).into_iter().map(row).collect()
+    }
+
+    fn of(&self, pid: u32, device: usize, part: impl Fn(&TenantMemory, SlotId, DeviceId) -> u64) -> u64 {
+        self.sum(device, |ledger, slot, place| if ledger.pid(slot) == pid { part(ledger, slot, place) } else { 0 })
     }
 
     fn sum(

@@ -256,9 +256,14 @@ impl Account {
         if self.free && !free {
             self.idle_from_ns = now_ns.saturating_add(FREE_GRACE_NS);
             // It had the device for itself; nothing of that is a debt.
-            (self.since_ns, self.charged_ns, self.ahead_ns) = (now_ns, 0, 0);
+            self.begin_anew(now_ns);
         }
         self.free = free;
+    }
+
+    /// Nothing of what was used until now is charged any more.
+    pub(super) fn begin_anew(&mut self, now_ns: u64) {
+        (self.since_ns, self.charged_ns, self.ahead_ns) = (now_ns, 0, 0);
     }
 
     /// It is no longer scheduled.

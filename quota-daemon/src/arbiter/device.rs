@@ -18,6 +18,9 @@ pub(super) const AHEAD_QUIET_US: u32 = 5_000;
 pub(super) const AHEAD_BESIDE_HIGH_US: u32 = 500;
 /// A tenant that has had no work for so long is asked again at its next use, so that whoever is left alone is free.
 pub(super) const REST_AFTER_NS: u64 = 10_000_000_000;
+/// Whoever waits sees a heartbeat every 100 ms; without one for so long, processes launch without asking. What they use then
+/// is nobody's debt: they measure it while contexts take turns, each with the other's time in it.
+pub(super) const UNWATCHED_NS: u64 = 500_000_000;
 /// Rounds of looking and deciding at one time: a decision may close a gate behind which nothing is under way, which
 /// allows the next one. More than that waits for the next look.
 const ROUNDS_MAX: usize = 4;
@@ -72,6 +75,7 @@ pub(super) struct Device {
     actions: Vec<Action>,
     events: Vec<Event>,
     claims: Vec<(Process, Claim)>,
+    looked_at_ns: u64,
 }
 
 impl Device {
@@ -82,6 +86,7 @@ impl Device {
             actions: Vec::new(),
             events: Vec::new(),
             claims: Vec::new(),
+            looked_at_ns: 0,
         }
     }
 
@@ -136,6 +141,7 @@ impl Device {
 
     /// Looks at what everybody says, and decides.
     pub(super) fn look(&mut self, eyes: &mut dyn Eyes) {
+        self.forget_unwatched(eyes.now_ns());
         for _ in 0..ROUNDS_MAX {
             let now_ns = eyes.now_ns();
             self.free_who_is_alone(now_ns);
@@ -154,7 +160,8 @@ impl Device {
                 break;
             }
         }
-        self.free_who_is_alone(eyes.now_ns());
+        self.looked_at_ns = eyes.now_ns();
+        self.free_who_is_alone(self.looked_at_ns);
     }
 
     /// The gates that are no longer as they are shown.
@@ -232,6 +239,14 @@ impl Device {
         let mut active = self.seats.iter().filter(|(_, seat)| !seat.resting);
         let first = active.next().map(|(tenant, _)| *tenant);
         first.filter(|_| active.next().is_none())
+    }
+
+    /// After a time in which the gates should have been looked after and weren't, since the daemon was stopped or starved,
+    /// accounts begin anew.
+    fn forget_unwatched(&mut self, now_ns: u64) {
+        if self.beats() && now_ns.saturating_sub(self.looked_at_ns) >= UNWATCHED_NS {
+            self.seats.values_mut().for_each(|seat| seat.account.begin_anew(now_ns));
+        }
     }
 
     fn free_who_is_alone(&mut self, now_ns: u64) {

@@ -167,6 +167,31 @@ fn two_that_are_busy_take_turns_and_idle_ones_come_to_rest() {
     assert_eq!(asked, 1, "one asks at its next use, so that the other is alone");
 }
 
+/// While nobody looked after the gates, both launched as they liked; what they say of that time is no debt of either.
+#[test]
+fn what_is_used_while_nobody_looks_is_no_debt() {
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    for tenant in [1, 2] {
+        stage.says(tenant, waits());
+        device.seat(Tenant(tenant), capped(), 0);
+    }
+    stage.look(&mut device);
+    let mut run = |stage: &mut Stage, lasts_ns: u64, used_ns: u64| {
+        stage.now_ns += lasts_ns;
+        let holder = device.holder().expect("one of them").0;
+        let before = stage.claims[&Tenant(holder)];
+        let (submitted, busy_ns) = (before.submitted + 1, before.busy_ns + used_ns);
+        stage.says(holder, Claim { submitted, completed: submitted, busy_ns, waiting: 1, ..Claim::default() });
+        stage.look(&mut device);
+        holder
+    };
+    run(&mut stage, MS, MS);
+    let holder = run(&mut stage, UNWATCHED_NS + 100 * MS, UNWATCHED_NS + 100 * MS);
+    let turns: Vec<u64> = (0..100).map(|_| run(&mut stage, MS, MS)).collect();
+    let had = turns.iter().filter(|tenant| **tenant == holder).count();
+    assert!((40..=60).contains(&had), "{had} of 100 for who held the token meanwhile");
+}
+
 #[test]
 fn who_rests_comes_back_when_he_asks() {
     let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
