@@ -2,6 +2,7 @@
 
 use harness::{Daemon, GIB, Job, MIB, Machine, eventually, program};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// The probe as a job of `gpuquota run`.
@@ -200,6 +201,43 @@ fn jobs_wait_in_order_and_what_delays_nobody_starts_at_once() {
     third.until("in");
     third.finish();
     small.finish();
+}
+
+/// Two jobs that each want some device of two get one each, and see no other; the urgent one of those that wait is next.
+#[test]
+fn jobs_get_devices_and_the_urgent_one_is_next() {
+    let machine = Machine::new("2xa100-80gb");
+    let document = machine.folder().join("gpuquota.yaml");
+    std::fs::write(&document, "scheduling: {policy: priority}\n").expect("writable");
+    let daemon = machine.daemon(&format!("--config {}", document.display()));
+    let job = |name: &str, options: &str| {
+        let options = format!("--tenant {name} --count 1 --memory 50GiB {options}");
+        run(&machine, &daemon, &options, "init device=1 ctx device=0 ctx say=in wait").start()
+    };
+    let waiting = |count: u64| {
+        eventually(Duration::from_secs(5), "it waits", || {
+            let devices = machine.gpuquota(&daemon, "devices -o json").run();
+            let devices: Vec<Value> = serde_json::from_str(&devices.out).expect("JSON");
+            devices.iter().all(|device| device["jobs_waiting"] == count)
+        });
+    };
+    let (mut first, mut second) = (job("first", ""), job("second", ""));
+    for job in [&mut first, &mut second] {
+        assert_eq!(job.until("in"), ["init 0", "ctx 101", "ctx 0"], "it sees its own device only");
+    }
+    let devices = ps(&machine, &daemon).iter().map(|row| row["device"].to_string()).collect::<BTreeSet<_>>();
+    assert_eq!(devices.len(), 2, "{devices:?}");
+    let mut normal = job("normal", "--queue");
+    waiting(1);
+    let mut urgent = job("urgent", "--queue --priority high");
+    waiting(2);
+    first.finish();
+    urgent.until("in");
+    waiting(1);
+    second.finish();
+    normal.until("in");
+    urgent.finish();
+    normal.finish();
 }
 
 /// The daemon is killed: jobs go on under their last quota.

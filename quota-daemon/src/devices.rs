@@ -61,45 +61,51 @@ pub enum SelectError {
     Ambiguous(String, String),
 }
 
-/// The devices that `selection` names, in ascending order: `all`, or a list with commas of indices, UUIDs
-/// and beginnings of UUIDs.
+/// The devices that `selection` names, in ascending order: `all`, or a list with commas of indices, UUIDs,
+/// beginnings of UUIDs and products, of which each word must be in the device's name.
 ///
 /// # Errors
-/// When a part of it names no device, or several.
+/// When a part of it names no device, or is the beginning of several UUIDs.
 pub fn select(devices: &[(&str, &str)], selection: &str) -> Result<Vec<usize>, SelectError> {
     if selection.trim() == "all" {
         return Ok((0..devices.len()).collect());
     }
     let mut chosen = Vec::new();
     for part in selection.split(',').map(str::trim) {
-        let index = select_one(devices, part, selection)?;
-        if !chosen.contains(&index) {
-            chosen.push(index);
-        }
+        chosen.extend(select_part(devices, part, selection)?);
     }
     chosen.sort_unstable();
+    chosen.dedup();
     Ok(chosen)
 }
 
-fn select_one(devices: &[(&str, &str)], part: &str, selection: &str) -> Result<usize, SelectError> {
+fn select_part(devices: &[(&str, &str)], part: &str, selection: &str) -> Result<Vec<usize>, SelectError> {
     if part.is_empty() {
         return Err(SelectError::Empty(selection.to_owned()));
     }
     let unknown = || SelectError::Unknown(part.to_owned(), listing(devices));
     if part.bytes().all(|byte| byte.is_ascii_digit()) {
-        return part.parse().ok().filter(|index| *index < devices.len()).ok_or_else(unknown);
+        return part.parse().ok().filter(|index| *index < devices.len()).map(|index| vec![index]).ok_or_else(unknown);
     }
-    // A beginning must say something: `G` would be a joke, and `GPU-` is in all of them.
     let wanted = part.to_ascii_lowercase();
-    if wanted.len() < 5 {
-        return Err(unknown());
+    let with = |is_meant: &dyn Fn(&(&str, &str)) -> bool| -> Vec<usize> {
+        (0..devices.len()).filter(|index| is_meant(&devices[*index])).collect()
+    };
+    // A beginning must say something: `GPU-` is in all of them.
+    let matching = with(&|(uuid, _)| wanted.len() >= 5 && uuid.to_ascii_lowercase().starts_with(&wanted));
+    match matching.len() {
+        0 => {}
+        1 => return Ok(matching),
+        _ => return Err(SelectError::Ambiguous(part.to_owned(), listing(devices))),
     }
-    let mut matching = (0..devices.len()).filter(|index| devices[*index].0.to_ascii_lowercase().starts_with(&wanted));
-    match (matching.next(), matching.next()) {
-        (Some(index), None) => Ok(index),
-        (Some(_), Some(_)) => Err(SelectError::Ambiguous(part.to_owned(), listing(devices))),
-        (None, _) => Err(unknown()),
-    }
+    let words: Vec<&str> = wanted.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| word.len() >= 2).collect();
+    // Each digit and letter of a UUID would be in some name too.
+    let is_uuid = ["gpu", "mig"].contains(&words.first().copied().unwrap_or_default());
+    let named = with(&|(_, name)| {
+        let name = name.to_ascii_lowercase();
+        words.iter().all(|word| name.contains(word))
+    });
+    if named.is_empty() || words.is_empty() || is_uuid { Err(unknown()) } else { Ok(named) }
 }
 
 /// Devices for a message, on one line.
@@ -146,6 +152,21 @@ mod tests {
         assert_eq!(select(&DEVICES, "2, 0,2"), Ok(vec![0, 2]));
         assert_eq!(select(&DEVICES, DEVICES[1].0), Ok(vec![1]));
         assert_eq!(select(&DEVICES, "gpu-CC,GPU-aaab"), Ok(vec![1, 2]));
+    }
+
+    #[test]
+    fn devices_are_named_by_product() {
+        const PRODUCTS: [(&str, &str); 3] = [
+            ("GPU-aaaa0000-0000-0000-0000-000000000001", "NVIDIA A100-SXM4-80GB"),
+            ("GPU-aaab0000-0000-0000-0000-000000000002", "NVIDIA A100-PCIE-40GB"),
+            ("GPU-cccc0000-0000-0000-0000-000000000003", "Tesla T4"),
+        ];
+        assert_eq!(select(&PRODUCTS, "a100"), Ok(vec![0, 1]));
+        assert_eq!(select(&PRODUCTS, "a100-80gb"), Ok(vec![0]));
+        assert_eq!(select(&PRODUCTS, "T4,a100-40gb"), Ok(vec![1, 2]));
+        for unknown in ["h100", "a100-20gb", "-", "GPU-dddd", "GPU-a100"] {
+            assert!(select(&PRODUCTS, unknown).expect_err(unknown).to_string().contains("no device"), "{unknown}");
+        }
     }
 
     #[test]

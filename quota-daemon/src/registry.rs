@@ -13,12 +13,14 @@ mod backfill;
 mod change;
 mod hello;
 mod job;
+mod order;
+mod placement;
 mod queue;
 mod record;
 mod rows;
 
 use crate::devices::{Inventory, parse_uuid, select};
-use crate::document::{Document, MatchRule, RESERVE_DEFAULT, TenantRule};
+use crate::document::{AdmissionRules, Document, MatchRule, RESERVE_DEFAULT, TenantRule};
 use crate::peer::Peer;
 use quota_core::compute::scheduler::Rules;
 use quota_core::{Bytes, MemorySize, Percent, Priority};
@@ -188,7 +190,13 @@ pub struct Registry {
     /// How device time is shared out.
     rules: Rules,
     tenants: BTreeMap<TenantId, Tenant>,
+    /// How places are given.
+    admission: AdmissionRules,
+    /// In the order in which they are to have places.
     waiting: VecDeque<queue::Waiting>,
+    arrivals: u64,
+    /// The latest time that it was told of.
+    now_ms: u64,
     tenants_made: u64,
     /// Tenants of which something has changed that must survive.
     changed: BTreeSet<TenantId>,
@@ -206,7 +214,10 @@ impl Registry {
             overrides,
             rules: document.scheduling,
             tenants: BTreeMap::new(),
+            admission: document.admission,
             waiting: VecDeque::new(),
+            arrivals: 0,
+            now_ms: 0,
             tenants_made: 0,
             changed: BTreeSet::new(),
         };
@@ -264,13 +275,17 @@ impl Registry {
 
     /// The connection is closed. Ends a job and a wait at once; a process remains until it dies.
     pub fn closed(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
+        let waited = self.waiting.len();
         self.waiting.retain(|waiting| waiting.connection != connection);
         let job_of = self.tenants.iter_mut().find_map(|(id, tenant)| tenant.jobs.remove(&connection).then_some(*id));
         if let Some(tenant) = job_of {
             self.changed.insert(tenant);
             self.forget_if_left(tenant, actions);
         }
-        self.pump(actions);
+        // Most connections only ask for a list.
+        if job_of.is_some() || self.waiting.len() != waited {
+            self.pump(actions);
+        }
     }
 
     /// The process that became a member on this connection is dead.
@@ -316,7 +331,7 @@ impl Registry {
 
     /// Makes the document's rules hold for the devices; the last rule that selects a device wins.
     fn set_rules(&mut self, document: &Document) -> Result<(), String> {
-        self.rules = document.scheduling;
+        (self.rules, self.admission) = (document.scheduling, document.admission);
         let names: Vec<(String, String)> =
             self.devices.iter().map(|device| (device.uuid_text.clone(), device.name.clone())).collect();
         let names: Vec<(&str, &str)> = names.iter().map(|(uuid, name)| (uuid.as_str(), name.as_str())).collect();

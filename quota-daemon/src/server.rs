@@ -185,6 +185,7 @@ impl Server {
     }
 
     fn handle(&mut self, token: u64, flags: epoll::EventFlags) {
+        self.registry.pass_time(self.now_ms());
         match token {
             TOKEN_EVERYBODY | TOKEN_ADMIN => self.accept_all(token == TOKEN_ADMIN),
             TOKEN_SIGNALS => self.take_signals(),

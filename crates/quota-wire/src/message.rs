@@ -136,9 +136,12 @@ pub struct Admit {
     /// `batch`, `normal` or `high`.
     #[serde(default)]
     pub priority: Option<String>,
-    /// Index, UUID, UUID prefix, or a comma-separated list of them; all visible ones when absent.
+    /// Index, UUID, UUID prefix, product, or a comma-separated list of them; all visible ones when absent.
     #[serde(default)]
     pub device: Option<String>,
+    /// So many of them, which the daemon chooses; all when absent.
+    #[serde(default)]
+    pub count: Option<u32>,
     /// Wait for room: milliseconds, or for ever; absent means don't.
     #[serde(default)]
     pub queue: Option<QueueLimit>,

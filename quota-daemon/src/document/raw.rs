@@ -81,6 +81,8 @@ pub(super) struct RawScheduling {
     pub(super) policy: Option<Scalar>,
     pub(super) quantum: Option<Scalar>,
     pub(super) preemption: Option<bool>,
+    pub(super) placement: Option<Scalar>,
+    pub(super) aging: Option<Scalar>,
 }
 
 #[derive(serde::Deserialize)]

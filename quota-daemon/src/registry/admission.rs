@@ -15,12 +15,16 @@ pub(super) enum NoRoom {
     Never(String),
     /// There may be room later.
     NotNow(String),
+    /// There is room, but those before it would start later.
+    Behind,
 }
 
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Never(reason) | Self::NotNow(reason)) = self;
-        f.write_str(reason)
+        match self {
+            Self::Never(reason) | Self::NotNow(reason) => f.write_str(reason),
+            Self::Behind => f.write_str("those before it"),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! misses `m` bytes starts as soon as those that have ended had `m` together. What may be given beside it is the least
 //! that any set of them with at least `m` has beyond `m`: with more, the one that ends exactly that set would wait on.
 
+use super::admission::NoRoom;
 use super::job::Job;
 use super::{Registry, TenantId};
 use quota_wire::page::Quota;
@@ -15,23 +16,23 @@ const AHEAD_MAX: usize = 16;
 const ENDING_MAX: usize = 256;
 
 impl Registry {
-    /// Whether a job of `tenant` that wants `wants` may have its place before those `ahead` of it, in their order.
-    pub(super) fn delays_nobody<'a>(
+    /// Why a job of `tenant` that wants `wants` may not have its place on a device before those `ahead` of it, in their order.
+    pub(super) fn behind<'a>(
         &self,
-        job: &Job,
-        (tenant, wants): &(Option<TenantId>, Vec<(usize, Quota)>),
-        ahead: impl Iterator<Item = &'a Job> + Clone,
-    ) -> bool {
+        index: usize,
+        tenant: Option<TenantId>,
+        wants: &[(usize, Quota)],
+        ahead: impl Iterator<Item = &'a Job>,
+    ) -> Option<NoRoom> {
+        let before: Vec<&Job> = ahead.filter(|job| job.devices.contains(&index)).collect();
         // One of a tenant that runs already takes no further place among the jobs.
         let is_new = tenant.is_none_or(|id| !self.tenants[&id].is_active());
-        job.devices.iter().all(|index| {
-            let before: Vec<&Job> = ahead.clone().filter(|job| job.devices.contains(index)).collect();
-            let wanted = wants.iter().find(|(device, _)| device == index).map(|(_, quota)| quota);
-            before.is_empty()
-                || before.len() <= AHEAD_MAX
-                    && (!is_new || self.leaves_a_place(*index, before.len()))
-                    && wanted.is_none_or(|quota| self.leaves_room(*index, quota, &before))
-        })
+        let wanted = wants.iter().find(|(device, _)| *device == index).map(|(_, quota)| quota);
+        let delays_nobody = before.is_empty()
+            || before.len() <= AHEAD_MAX
+                && (!is_new || self.leaves_a_place(index, before.len()))
+                && wanted.is_none_or(|quota| self.leaves_room(index, quota, &before));
+        (!delays_nobody).then_some(NoRoom::Behind)
     }
 
     /// A place among the jobs that somebody before it may need is not given away.
@@ -44,7 +45,8 @@ impl Registry {
         let mut needs = Vec::new();
         let mut guaranteed = quota.guarantee.map_or(0, |guarantee| guarantee.hundredths());
         for job in before {
-            let Ok((_, wants)) = self.wants_of_job(job) else { return false };
+            let wants = self.tenant_of_job(job).and_then(|tenant| self.wants_of_job(job, tenant));
+            let Ok(wants) = wants else { return false };
             for (_, wanted) in wants.iter().filter(|(wanted, _)| *wanted == index) {
                 needs.push(wanted.memory_cap.map_or(0, |cap| cap.0));
                 guaranteed += wanted.guarantee.map_or(0, |guarantee| guarantee.hundredths());

@@ -122,6 +122,11 @@ impl Registry {
         }
         let sees: Vec<usize> = asks.iter().map(|(index, _)| *index).collect();
         self.fits(&self.needs(Some(id), &sees, &wants), Some(id), true).map_err(|no_room| no_room.to_string())?;
+        // Nor does a process that asks nobody but the shim get before those who wait.
+        let ahead = || self.waiting.iter().map(|waiting| &waiting.job);
+        if wants.iter().any(|(index, _)| self.behind(*index, Some(id), &wants, ahead()).is_some()) {
+            return Err(format!("{} jobs wait for room before it", self.waiting.len()));
+        }
         let tenant = &self.tenants[&id];
         let taken: std::collections::BTreeSet<u32> = tenant.members.values().map(|member| member.slot).collect();
         let slot = (0..SLOTS_MAX as u32)

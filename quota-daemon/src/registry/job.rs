@@ -14,7 +14,10 @@ pub(super) struct Job {
     pub(super) uid: u32,
     pub(super) cgroup: String,
     pub(super) command: String,
+    /// Those that it may have.
     pub(super) devices: Vec<usize>,
+    /// So many of them; all, where nothing is said.
+    pub(super) count: Option<usize>,
     pub(super) wish: Wish,
 }
 
@@ -82,6 +85,11 @@ impl Registry {
         let names: Vec<(&str, &str)> =
             self.devices.iter().map(|device| (device.uuid_text.as_str(), device.name.as_str())).collect();
         let devices = select(&names, admit.device.as_deref().unwrap_or("all")).map_err(|error| error.to_string())?;
+        let count = admit.count.map(|count| count as usize);
+        if count.is_some_and(|count| count == 0 || count > devices.len()) {
+            let (count, all) = (count.unwrap_or_default(), devices.len());
+            return Err(format!("count: {count}: expected 1 to {all}, the number of devices it may have"));
+        }
         let wish = Wish::read(
             admit.memory.as_deref(),
             admit.compute,
@@ -95,6 +103,7 @@ impl Registry {
             cgroup: peer.cgroup.clone(),
             command: clean(&admit.command),
             devices,
+            count,
             wish,
         })
     }

@@ -1,28 +1,52 @@
-//! Jobs that want a place: admitted, refused, or waiting in order of arrival.
+//! Jobs that want a place: admitted, refused, or waiting, in the order that the policy says (`order`).
 //!
-//! A job that waits is passed only by jobs for which it won't start later, whichever of the running ones end (`backfill`), so
-//! that small jobs can't keep a large one waiting for ever.
+//! Who is further back starts before one that waits only where that one won't start later for it, whichever of the running
+//! ones end (`backfill`), so that small jobs can't keep a large one waiting for ever.
 
 use super::admission::NoRoom;
 use super::job::Job;
-use super::{Action, ConnectionId, Origin, Registry, TENANTS_MAX, TenantId, WAITING_MAX};
+use super::{Action, ConnectionId, Origin, Registry, TenantId, WAITING_MAX};
 use crate::peer::Peer;
 use quota_wire::message::{Admit, Granted, QueueLimit, Reply};
 use quota_wire::page::Quota;
-use std::collections::VecDeque;
 
 /// A job in the queue.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Waiting {
     pub(super) connection: ConnectionId,
-    job: Job,
-    deadline_ms: Option<u64>,
+    pub(super) job: Job,
+    /// Its place in the order of arrival.
+    pub(super) arrival: u64,
+    pub(super) since_ms: u64,
+    patience: Patience,
     /// Position and reason, as last told.
     told: Option<(u32, String)>,
 }
 
+/// How long a job waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Patience {
+    /// Not at all.
+    None,
+    /// Until then, in milliseconds.
+    Until(u64),
+    /// Until there is room.
+    Forever,
+}
+
 /// What is to be granted, by the number of the device.
 pub(super) type Wants = Vec<(usize, Quota)>;
+
+/// Where a job has its place.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Plan {
+    /// Its tenant, when there is one already.
+    pub(super) tenant: Option<TenantId>,
+    /// All the devices that it gets.
+    pub(super) devices: Vec<usize>,
+    /// What has to be granted to the tenant for it.
+    pub(super) wants: Wants,
+}
 
 impl Registry {
     /// Answers `gpuquota run`.
@@ -34,6 +58,7 @@ impl Registry {
         now_ms: u64,
         actions: &mut Vec<Action>,
     ) {
+        self.pass_time(now_ms);
         let known = self.waiting.iter().any(|waiting| waiting.connection == connection)
             || self.tenants.values().any(|tenant| tenant.jobs.contains(&connection));
         if known {
@@ -43,34 +68,28 @@ impl Registry {
             Ok(job) => job,
             Err(reason) => return refuse(connection, reason, actions),
         };
-        let placed = match self.plan(&job) {
-            Ok(plan) if !self.delays_nobody(&job, &plan, self.waiting.iter().map(|waiting| &waiting.job)) => {
-                Err(NoRoom::NotNow(format!("{} jobs wait for room before it", self.waiting.len())))
-            }
-            Ok(_) => self.place(&job),
-            Err(no_room) => Err(no_room),
+        let patience = match admit.queue {
+            None => Patience::None,
+            Some(QueueLimit::Forever) => Patience::Forever,
+            Some(QueueLimit::Milliseconds(patience)) => Patience::Until(now_ms.saturating_add(patience)),
         };
-        match (placed, admit.queue) {
-            (Ok(tenant), _) => self.seat(tenant, connection, &job, actions),
-            (Err(NoRoom::NotNow(_)), Some(_)) if self.waiting.len() >= WAITING_MAX => {
-                refuse(connection, format!("{WAITING_MAX} jobs wait already"), actions);
-            }
-            (Err(NoRoom::NotNow(_)), Some(limit)) => {
-                let deadline_ms = match limit {
-                    QueueLimit::Forever => None,
-                    QueueLimit::Milliseconds(patience) => Some(now_ms.saturating_add(patience)),
-                };
-                self.waiting.push_back(Waiting { connection, job, deadline_ms, told: None });
-                self.pump(actions);
-            }
-            (Err(NoRoom::NotNow(reason)), None) => refuse(connection, format!("{reason}; wait with --queue"), actions),
-            (Err(NoRoom::Never(reason)), _) => refuse(connection, reason, actions),
+        self.arrivals += 1;
+        let (arrival, since_ms) = (self.arrivals, self.now_ms);
+        self.waiting.push_back(Waiting { connection, job, arrival, since_ms, patience, told: None });
+        self.pump(actions);
+        if self.waiting.len() > WAITING_MAX
+            && let Some(at) = self.waiting.iter().position(|waiting| waiting.connection == connection)
+        {
+            self.waiting.remove(at);
+            refuse(connection, format!("{WAITING_MAX} jobs wait already"), actions);
         }
     }
 
     /// Refuses what has waited for too long.
     pub fn tick(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        let expired = |waiting: &Waiting| waiting.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        self.pass_time(now_ms);
+        let expired =
+            |waiting: &Waiting| matches!(waiting.patience, Patience::Until(deadline_ms) if deadline_ms <= now_ms);
         let (gone, left) = self.waiting.drain(..).partition::<Vec<_>, _>(expired);
         self.waiting = left.into();
         for waiting in gone {
@@ -80,6 +99,11 @@ impl Registry {
         self.pump(actions);
     }
 
+    /// Has the registry know how late it is: whoever has waited for long goes before others.
+    pub fn pass_time(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+    }
+
     /// Jobs that wait for room on a device.
     pub(super) fn waiting_on(&self, device: usize) -> u32 {
         self.waiting.iter().filter(|waiting| waiting.job.devices.contains(&device)).count() as u32
@@ -87,68 +111,65 @@ impl Registry {
 
     /// When [`Registry::tick`] has something to do.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.waiting.iter().filter_map(|waiting| waiting.deadline_ms).min()
+        let deadline = |waiting: &Waiting| match waiting.patience {
+            Patience::Until(deadline_ms) => Some(deadline_ms),
+            Patience::None | Patience::Forever => None,
+        };
+        self.waiting.iter().filter_map(deadline).chain(self.next_rise_ms()).min()
     }
 
     /// Gives places to those who wait and now fit, and tells the others what has changed for them.
     pub(super) fn pump(&mut self, actions: &mut Vec<Action>) {
-        let mut left: VecDeque<Waiting> = VecDeque::new();
-        let queue = std::mem::take(&mut self.waiting);
-        for mut waiting in queue {
-            let placed = match self.plan(&waiting.job) {
-                Ok(plan) if !self.delays_nobody(&waiting.job, &plan, left.iter().map(|waiting| &waiting.job)) => {
-                    Ok(None)
-                }
-                Ok(_) => self.place(&waiting.job).map(Some),
-                Err(no_room) => Err(no_room),
+        // Each round takes one out, so there are no more rounds than jobs.
+        loop {
+            self.put_in_order();
+            let (at, outcome) = match self.first_to_leave() {
+                Ok(found) => found,
+                Err(reasons) => return self.tell(reasons, actions),
             };
-            let reason = match placed {
-                Ok(Some(tenant)) => {
-                    self.seat(tenant, waiting.connection, &waiting.job, actions);
-                    continue;
+            let Some(waiting) = self.waiting.remove(at) else { return };
+            match outcome {
+                Ok(plan) => self.seat(plan, waiting.connection, &waiting.job, actions),
+                Err(reason) => refuse(waiting.connection, reason, actions),
+            }
+        }
+    }
+
+    /// The first in the queue that is to leave it, with its place or refused; else why each of them waits.
+    fn first_to_leave(&self) -> Result<(usize, Result<Plan, String>), Vec<String>> {
+        let mut reasons = Vec::new();
+        for (at, waiting) in self.waiting.iter().enumerate() {
+            let ahead = self.waiting.range(..at).map(|waiting| &waiting.job);
+            let reason = match self.plan(&waiting.job, ahead) {
+                Ok(plan) => return Ok((at, Ok(plan))),
+                Err(NoRoom::Never(reason)) => return Ok((at, Err(reason))),
+                Err(NoRoom::Behind) if waiting.patience == Patience::None => {
+                    format!("{at} jobs wait for room before it")
                 }
-                Err(NoRoom::Never(reason)) => {
-                    refuse(waiting.connection, reason, actions);
-                    continue;
-                }
-                Ok(None) => "those before it".to_owned(),
-                Err(NoRoom::NotNow(reason)) => reason,
+                Err(reason) => reason.to_string(),
             };
-            let told = (left.len() as u32, reason);
+            if waiting.patience == Patience::None {
+                return Ok((at, Err(format!("{reason}; wait with --queue"))));
+            }
+            reasons.push(reason);
+        }
+        Err(reasons)
+    }
+
+    /// Tells those who wait their position and why, where it has changed.
+    fn tell(&mut self, reasons: Vec<String>, actions: &mut Vec<Action>) {
+        for (position, (waiting, reason)) in self.waiting.iter_mut().zip(reasons).enumerate() {
+            let told = (position as u32, reason);
             if waiting.told.as_ref() != Some(&told) {
                 let (position, reason) = told.clone();
                 actions.push(Action::Reply(waiting.connection, Reply::Waiting { position, reason }));
                 waiting.told = Some(told);
             }
-            left.push_back(waiting);
         }
-        self.waiting = left;
     }
 
-    /// Gives the job its place, when there is one.
-    fn place(&mut self, job: &Job) -> Result<TenantId, NoRoom> {
-        let (tenant, wants) = self.plan(job)?;
-        let tenant = tenant.unwrap_or_else(|| {
-            let name = job.tenant.clone().unwrap_or_else(|| self.free_name(&stem(&job.command), false));
-            self.make_tenant(name, job.uid, Origin::Job)
-        });
-        self.grant(tenant, &wants);
-        Ok(tenant)
-    }
-
-    /// The job's tenant and what it wants, when it fits now.
-    pub(super) fn plan(&self, job: &Job) -> Result<(Option<TenantId>, Wants), NoRoom> {
-        let (tenant, wants) = self.wants_of_job(job)?;
-        self.fits(&self.needs(tenant, &job.devices, &wants), tenant, true)?;
-        Ok((tenant, wants))
-    }
-
-    /// The job's tenant, when there is one already, and what it has to be granted, whether it fits or not.
-    pub(super) fn wants_of_job(&self, job: &Job) -> Result<(Option<TenantId>, Wants), NoRoom> {
-        let tenant = job.tenant.as_deref().and_then(|name| self.tenant_named(name));
-        if tenant.is_none() && self.tenants.len() >= TENANTS_MAX {
-            return Err(NoRoom::NotNow(format!("there are {TENANTS_MAX} tenants already")));
-        }
+    /// What has to be granted to the job on each device that it may get, whether it fits or not.
+    pub(super) fn wants_of_job(&self, job: &Job, tenant: Option<TenantId>) -> Result<Wants, NoRoom> {
         let mut wants = Vec::new();
         for index in &job.devices {
             let ask = job.wish.on(&self.devices[*index]);
@@ -173,19 +194,21 @@ impl Registry {
         for (_, quota) in &wants {
             check_shares(quota).map_err(NoRoom::Never)?;
         }
-        if let Some(id) = tenant {
-            self.tenants[&id].check_user(job.uid, &job.cgroup).map_err(NoRoom::Never)?;
-        }
-        Ok((tenant, wants))
+        Ok(wants)
     }
 
-    fn seat(&mut self, id: TenantId, connection: ConnectionId, job: &Job, actions: &mut Vec<Action>) {
-        self.changed.insert(id);
+    /// Gives the job its place.
+    fn seat(&mut self, plan: Plan, connection: ConnectionId, job: &Job, actions: &mut Vec<Action>) {
+        let id = plan.tenant.unwrap_or_else(|| {
+            let name = job.tenant.clone().unwrap_or_else(|| self.free_name(&stem(&job.command), false));
+            self.make_tenant(name, job.uid, Origin::Job)
+        });
+        self.grant(id, &plan.wants);
         let tenant = self.tenants.get_mut(&id).expect("it has just got its place");
         tenant.jobs.insert(connection);
         let granted = Granted {
             tenant: tenant.name.clone(),
-            devices: job.devices.iter().map(|index| self.devices[*index].uuid_text.clone()).collect(),
+            devices: plan.devices.iter().map(|index| self.devices[*index].uuid_text.clone()).collect(),
         };
         let memory = job.wish.memory.map_or_else(|| "no memory quota asked for".to_owned(), |size| size.to_string());
         actions.push(Action::Publish(id));

@@ -1,6 +1,8 @@
 //! Claims about the registry, on a node without clock or sockets.
 
 mod compute;
+mod order;
+mod placement;
 mod queue;
 mod rows;
 

@@ -77,7 +77,7 @@ pub(crate) struct QuotaOptions {
 pub(crate) struct JobOptions {
     #[command(flatten)]
     pub(crate) quota: QuotaOptions,
-    /// The devices to use: index, UUID, beginning of a UUID, or a list of them with commas
+    /// The devices to use: index, UUID, beginning of a UUID, product (a100), or a list of them with commas
     #[arg(long, value_name = "SEL")]
     pub(crate) device: Option<String>,
     /// Name under which processes are counted together
@@ -92,6 +92,9 @@ pub(crate) struct JobOptions {
 pub(crate) struct RunOptions {
     #[command(flatten)]
     pub(crate) job: JobOptions,
+    /// So many of these devices, chosen by the daemon (`placement` in its document); all of them by default
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) count: Option<u32>,
     /// Wait for room, at most so long when a time is given (90s, 10m, 2h)
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "")]
     pub(crate) queue: Option<String>,

@@ -2,12 +2,11 @@
 
 use crate::daemons::{self, ANSWER_WAIT_MAX, own_folder, place, reach};
 use crate::environment::{preload, quota, variable};
-use crate::options::{JobOptions, Quota, RunOptions};
+use crate::options::{Quota, RunOptions};
 use crate::simulated::Simulated;
 use crate::{Failure, STATUS_FAILED, STATUS_RUN, STATUS_USAGE, job};
 use quota_wire::message::{Admit, Granted, PROTOCOL_VERSION, QueueLimit, Reply, Request};
 use quota_wire::socket::{Connection, WireError};
-use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 /// One wait for an answer while the job queues; then the next one begins.
@@ -36,14 +35,15 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
         .map(|simulated| simulated.environment(variable("LD_LIBRARY_PATH").as_deref()))
         .unwrap_or_default();
     let place = place(simulated.as_ref())?;
-    let admit = admit(&asked, tenant, &options.job, &options.command, queue);
+    let admit = admit(&asked, tenant, options, queue);
     let (connection, granted) = placed(&place, simulated.as_ref(), &surroundings, &admit)?;
     let mut environment = surroundings;
     environment.push(preload);
     environment.push(("GPUQUOTA_SOCKET".to_owned(), place.socket.display().to_string()));
     environment.push(("GPUQUOTA_TENANT".to_owned(), granted.tenant));
     environment.extend(quota(&asked, true));
-    if options.job.device.as_deref().is_some_and(|selection| selection.trim() != "all") {
+    let chosen = options.job.device.as_deref().is_some_and(|selection| selection.trim() != "all");
+    if chosen || options.count.is_some() {
         environment.push(("CUDA_VISIBLE_DEVICES".to_owned(), granted.devices.join(",")));
     }
     // The place is ours for as long as the connection is open.
@@ -64,14 +64,8 @@ fn queue_limit(text: &str) -> Result<QueueLimit, Failure> {
     Ok(QueueLimit::Milliseconds(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
 }
 
-fn admit(
-    asked: &Quota,
-    tenant: Option<String>,
-    options: &JobOptions,
-    command: &[OsString],
-    queue: Option<QueueLimit>,
-) -> Admit {
-    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+fn admit(asked: &Quota, tenant: Option<String>, options: &RunOptions, queue: Option<QueueLimit>) -> Admit {
+    let words: Vec<String> = options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut line = words.join(" ");
     if let Some((end, _)) = line.char_indices().nth(quota_daemon::peer::COMMAND_BYTES_MAX) {
         line.truncate(end);
@@ -85,7 +79,8 @@ fn admit(
         guarantee: asked.guarantee.map(quota_core::Percent::hundredths),
         weight: asked.weight,
         priority: asked.priority.map(|priority| priority.to_string()),
-        device: options.device.clone(),
+        device: options.job.device.clone(),
+        count: options.count,
         queue,
     }
 }

@@ -69,7 +69,8 @@ fn the_last_place_is_kept_for_the_first_who_waits() {
 /// So it is for a tenant of the document, whose memory is set aside, but not its place.
 #[test]
 fn a_place_is_kept_from_tenants_of_the_document_too() {
-    let mut node = Node::new(1, "{devices: [{select: all, max_jobs: 2}], tenants: [{name: kept, memory: 5GiB}]}");
+    let tenants = "scheduling: {policy: fifo}, tenants: [{name: kept, memory: 5GiB}]";
+    let mut node = Node::new(1, &format!("{{devices: [{{select: all, max_jobs: 2}}], {tenants}}}"));
     let first = node.job("a", "60GiB");
     let (large, _) = node.admit(7, queued("large", "70GiB", QueueLimit::Forever));
     assert!(node.refusal(7, admit("kept", "5GiB")).contains("wait for room before it"));

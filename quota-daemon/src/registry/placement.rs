@@ -1,0 +1,91 @@
+//! Which devices a job gets, of those that it may have.
+
+use super::admission::NoRoom;
+use super::job::Job;
+use super::queue::{Plan, Wants};
+use super::{Registry, TENANTS_MAX, Tenant, TenantId};
+use crate::document::Placement;
+use core::cmp::Reverse;
+use quota_core::{Percent, Priority};
+use quota_wire::page::Quota;
+
+/// What one device goes by; the least is taken first.
+type Rank = (Reverse<bool>, u64, u64, u64, usize);
+
+impl Registry {
+    /// Where the job has its place now, without anybody `ahead` of it starting later for that.
+    pub(super) fn plan<'a>(&self, job: &Job, ahead: impl Iterator<Item = &'a Job> + Clone) -> Result<Plan, NoRoom> {
+        let tenant = self.tenant_of_job(job)?;
+        let wants = self.wants_of_job(job, tenant)?;
+        let on = |index: &usize| wants.iter().filter(|(wanted, _)| wanted == index).copied().collect::<Wants>();
+        let Some(count) = job.count else {
+            self.fits(&self.needs(tenant, &job.devices, &wants), tenant, true)?;
+            if let Some(behind) =
+                job.devices.iter().find_map(|index| self.behind(*index, tenant, &wants, ahead.clone()))
+            {
+                return Err(behind);
+            }
+            return Ok(Plan { tenant, devices: job.devices.clone(), wants });
+        };
+        let (mut fit, mut later, mut never) = (Vec::new(), Vec::new(), Vec::new());
+        for index in &job.devices {
+            let wants = on(index);
+            let room = self.fits(&self.needs(tenant, &[*index], &wants), tenant, true);
+            match room.err().or_else(|| self.behind(*index, tenant, &wants, ahead.clone())) {
+                None => fit.push(*index),
+                Some(NoRoom::Never(reason)) => never.push(reason),
+                Some(no_room) => later.push(no_room),
+            }
+        }
+        if fit.len() + later.len() < count {
+            let (all, reason) = (job.devices.len(), never.into_iter().next().unwrap_or_default());
+            return Err(NoRoom::Never(format!("{count} of {all} devices can never be had: {reason}")));
+        }
+        if fit.len() < count
+            && let Some(reason) = later.into_iter().next()
+        {
+            return Err(reason);
+        }
+        let class = self.class_of(job);
+        fit.sort_by_key(|index| self.rank(*index, tenant, class, on(index).first().map(|(_, quota)| quota)));
+        fit.truncate(count);
+        fit.sort_unstable();
+        let wants = fit.iter().flat_map(on).collect();
+        Ok(Plan { tenant, devices: fit, wants })
+    }
+
+    /// The job's tenant, when there is one already.
+    pub(super) fn tenant_of_job(&self, job: &Job) -> Result<Option<TenantId>, NoRoom> {
+        let tenant = job.tenant.as_deref().and_then(|name| self.tenant_named(name));
+        if tenant.is_none() && self.tenants.len() >= TENANTS_MAX {
+            return Err(NoRoom::NotNow(format!("there are {TENANTS_MAX} tenants already")));
+        }
+        if let Some(id) = tenant {
+            self.tenants[&id].check_user(job.uid, &job.cgroup).map_err(NoRoom::Never)?;
+        }
+        Ok(tenant)
+    }
+
+    fn rank(&self, index: usize, tenant: Option<TenantId>, class: Priority, quota: Option<&Quota>) -> Rank {
+        let has = tenant.is_some_and(|id| self.tenants[&id].grants[index].is_some());
+        let asked = quota.and_then(|quota| quota.memory_cap).map_or(0, |cap| cap.0);
+        let left = self.devices[index].capacity().0.saturating_sub(self.granted(index, None).0 + asked);
+        let jobs = self.jobs_on(index, None) as u64;
+        let (first, second, third) = match self.admission.placement {
+            Placement::BestFit => (left, jobs, 0),
+            Placement::Spread => (jobs, u64::MAX - left, 0),
+            Placement::LeastInterference => {
+                (self.wanted_by(index, class), self.wanted_by(index, Priority::Batch), left)
+            }
+        };
+        (Reverse(has), first, second, third, index)
+    }
+
+    /// How much of a device's time those who are served no later than `class` may want, in hundredths of a percent.
+    fn wanted_by(&self, index: usize, class: Priority) -> u64 {
+        let active = self.tenants.values().filter(|tenant| tenant.is_active());
+        let quotas =
+            active.filter_map(|tenant: &Tenant| tenant.effective(index)).filter(|quota| quota.priority >= class);
+        quotas.map(|quota| u64::from(quota.compute_cap.unwrap_or(Percent::ALL).hundredths())).sum()
+    }
+}
