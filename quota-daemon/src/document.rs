@@ -5,11 +5,13 @@
 //! [`Document::without_effect`], so that a document for a later version can be checked in.
 
 mod raw;
+mod schedule;
 
 use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
 use raw::{RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
+pub use schedule::{Minute, Variant};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,6 +35,8 @@ pub struct Document {
     pub scheduling: Rules,
     /// How places are given.
     pub admission: AdmissionRules,
+    /// Other defaults at some times; where several hold, the last that selects a device.
+    pub variants: Vec<Variant>,
     /// Standing grants.
     pub tenants: Vec<TenantRule>,
     /// Settings that are understood but change nothing in this version.
@@ -67,7 +71,7 @@ pub enum Placement {
 }
 
 /// How the selected devices are shared.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DeviceRule {
     /// As in `--device`.
     pub select: String,
@@ -79,6 +83,20 @@ pub struct DeviceRule {
     pub default_memory: Option<MemorySize>,
     /// Compute cap of a job that asks for none.
     pub default_compute: Option<Percent>,
+    /// That many have that much each: all of it must have room.
+    pub sliced: bool,
+}
+
+impl DeviceRule {
+    fn with(self, new: schedule::NewJobs) -> Self {
+        Self {
+            jobs_max: new.jobs_max,
+            default_memory: new.memory,
+            default_compute: new.compute,
+            sliced: new.sliced,
+            ..self
+        }
+    }
 }
 
 /// A standing grant, on every device.
@@ -172,6 +190,7 @@ impl Document {
         }
         document.scheduling = scheduling(&raw)?;
         document.admission = admission(&raw)?;
+        document.variants = schedule::schedule(&raw)?;
         for (index, tenant) in raw.tenants.iter().flatten().enumerate() {
             let rule = tenant_rule(&format!("tenants[{index}]"), tenant)?;
             if document.tenants.iter().any(|other| other.name == rule.name) {
@@ -274,17 +293,19 @@ fn device_rule(place: &str, raw: &RawDevice) -> Result<DeviceRule, DocumentError
     if let Some(Scalar(text)) = raw.oversubscribe.as_ref().filter(|scalar| scalar.0.parse() != Ok(1.0)) {
         return Err(value(&format!("{place}.oversubscribe"), text, "this version can't do it", "1.0"));
     }
-    let jobs_max =
-        read(&format!("{place}.max_jobs"), raw.max_jobs.as_ref(), "a whole number from 1 to 1024", |text| {
-            text.parse::<u32>().ok().filter(|jobs| (1..=1024).contains(jobs)).ok_or("it is out of range")
-        })?;
-    let defaults = raw.defaults.as_ref();
-    Ok(DeviceRule {
+    let new = schedule::new_jobs(place, raw.slices.as_ref(), raw.defaults.as_ref(), raw.max_jobs.as_ref())?;
+    let rule = DeviceRule {
         select: raw.select.as_ref().map_or_else(|| "all".to_owned(), |scalar| scalar.0.clone()),
         reserve: read(&format!("{place}.memory_reserve"), raw.memory_reserve.as_ref(), RESERVE_FORM, str::parse)?,
-        jobs_max: if exclusive { Some(1) } else { jobs_max },
-        default_memory: memory(&format!("{place}.defaults.memory"), defaults.and_then(|it| it.memory.as_ref()))?,
-        default_compute: percent(&format!("{place}.defaults.compute"), defaults.and_then(|it| it.compute.as_ref()))?,
+        ..DeviceRule::default()
+    }
+    .with(new);
+    Ok(DeviceRule { jobs_max: if exclusive { Some(1) } else { rule.jobs_max }, ..rule })
+}
+
+fn jobs_max(place: &str, scalar: Option<&Scalar>) -> Result<Option<u32>, DocumentError> {
+    read(place, scalar, "a whole number from 1 to 1024", |text| {
+        text.parse::<u32>().ok().filter(|jobs| (1..=1024).contains(jobs)).ok_or("it is out of range")
     })
 }
 

@@ -15,12 +15,13 @@ mod hello;
 mod job;
 mod order;
 mod placement;
+mod preview;
 mod queue;
 mod record;
 mod rows;
 
 use crate::devices::{Inventory, parse_uuid, select};
-use crate::document::{AdmissionRules, Document, MatchRule, RESERVE_DEFAULT, TenantRule};
+use crate::document::{AdmissionRules, DeviceRule, Document, MatchRule, Minute, RESERVE_DEFAULT, TenantRule, Variant};
 use crate::peer::Peer;
 use quota_core::compute::scheduler::Rules;
 use quota_core::{Bytes, MemorySize, Percent, Priority};
@@ -192,6 +193,10 @@ pub struct Registry {
     tenants: BTreeMap<TenantId, Tenant>,
     /// How places are given.
     admission: AdmissionRules,
+    /// What the document says of devices, at all times and at some.
+    device_rules: Vec<DeviceRule>,
+    variants: Vec<Variant>,
+    minute: Minute,
     /// In the order in which they are to have places.
     waiting: VecDeque<queue::Waiting>,
     arrivals: u64,
@@ -215,6 +220,9 @@ impl Registry {
             rules: document.scheduling,
             tenants: BTreeMap::new(),
             admission: document.admission,
+            device_rules: Vec::new(),
+            variants: Vec::new(),
+            minute: Minute::default(),
             waiting: VecDeque::new(),
             arrivals: 0,
             now_ms: 0,
@@ -329,19 +337,67 @@ impl Registry {
         self.devices.iter().position(|device| device.uuid == uuid)
     }
 
-    /// Makes the document's rules hold for the devices; the last rule that selects a device wins.
+    /// Makes the document's rules hold for the devices.
     fn set_rules(&mut self, document: &Document) -> Result<(), String> {
         (self.rules, self.admission) = (document.scheduling, document.admission);
+        (self.device_rules, self.variants) = (document.devices.clone(), document.variants.clone());
+        // What will hold at some time must go with the devices now.
+        for at in 0..self.variants.len() {
+            self.set_devices(&[at])?;
+        }
+        self.set_devices(&self.holding())
+    }
+
+    /// Tells the time of the week, by which defaults for new jobs may change.
+    pub fn set_minute(&mut self, minute: Minute, actions: &mut Vec<Action>) {
+        let before = self.holding();
+        self.minute = minute;
+        let now = self.holding();
+        // They were checked when the document was taken.
+        if before == now || self.set_devices(&now).is_err() {
+            return;
+        }
+        let names = self.variant_names();
+        let names = if names.is_empty() { "the document's own".to_owned() } else { names.join(", ") };
+        actions.push(Action::Note(format!("defaults for new jobs by the schedule: {names}")));
+        self.pump(actions);
+    }
+
+    /// True when time changes what holds for new jobs.
+    pub fn has_schedule(&self) -> bool {
+        !self.variants.is_empty()
+    }
+
+    /// The variants that hold now.
+    pub fn variant_names(&self) -> Vec<&str> {
+        self.holding().into_iter().map(|at| self.variants[at].name.as_str()).collect()
+    }
+
+    fn holding(&self) -> Vec<usize> {
+        (0..self.variants.len()).filter(|at| self.variants[*at].holds(self.minute)).collect()
+    }
+
+    /// Makes the rules and some variants hold; the last that selects a device wins.
+    fn set_devices(&mut self, variants: &[usize]) -> Result<(), String> {
         let names: Vec<(String, String)> =
             self.devices.iter().map(|device| (device.uuid_text.clone(), device.name.clone())).collect();
         let names: Vec<(&str, &str)> = names.iter().map(|(uuid, name)| (uuid.as_str(), name.as_str())).collect();
         for device in &mut self.devices {
-            device.set_rule(&crate::document::DeviceRule::default(), self.overrides)?;
+            device.set_rule(&DeviceRule::default(), self.overrides)?;
         }
-        for (index, rule) in document.devices.iter().enumerate() {
+        for (index, rule) in self.device_rules.iter().enumerate() {
             let chosen = select(&names, &rule.select).map_err(|error| format!("devices[{index}].select: {error}"))?;
             for device in chosen {
                 self.devices[device].set_rule(rule, self.overrides)?;
+            }
+        }
+        for variant in variants.iter().map(|at| &self.variants[*at]) {
+            let wrong = |reason: &dyn core::fmt::Display| format!("schedule {}: {reason}", variant.name);
+            for rule in &variant.devices {
+                for device in select(&names, &rule.select).map_err(|error| wrong(&error))? {
+                    let rule = self.devices[device].overlaid(rule);
+                    self.devices[device].set_new_jobs(&rule, self.overrides).map_err(|error| wrong(&error))?;
+                }
             }
         }
         Ok(())
@@ -428,14 +484,43 @@ impl From<&crate::devices::Device> for SharedDevice {
 }
 
 impl SharedDevice {
-    fn set_rule(&mut self, rule: &crate::document::DeviceRule, overrides: Overrides) -> Result<(), String> {
+    fn set_rule(&mut self, rule: &DeviceRule, overrides: Overrides) -> Result<(), String> {
         self.reserve = overrides.reserve.or(rule.reserve).unwrap_or(RESERVE_DEFAULT);
-        self.jobs_max = overrides.jobs_max.or(rule.jobs_max);
-        self.default_memory = rule.default_memory;
-        self.default_compute = rule.default_compute;
         if self.reserve >= self.total {
             let (reserve, total) = (self.reserve.human(), self.total.human());
             return Err(format!("a reserve of {reserve} leaves nothing of the {total} of device {}", self.uuid_text));
+        }
+        self.set_new_jobs(rule, overrides)
+    }
+
+    /// A variant's rule; what it doesn't say stays as it is.
+    fn overlaid(&self, rule: &DeviceRule) -> DeviceRule {
+        if rule.sliced {
+            return rule.clone();
+        }
+        DeviceRule {
+            jobs_max: rule.jobs_max.or(self.jobs_max),
+            default_memory: rule.default_memory.or(self.default_memory),
+            default_compute: rule.default_compute.or(self.default_compute),
+            ..rule.clone()
+        }
+    }
+
+    /// The part of a rule that holds for new jobs only.
+    fn set_new_jobs(&mut self, rule: &DeviceRule, overrides: Overrides) -> Result<(), String> {
+        self.jobs_max = overrides.jobs_max.or(rule.jobs_max);
+        self.default_memory = rule.default_memory;
+        self.default_compute = rule.default_compute;
+        let (Some(count), Some(each)) = (rule.jobs_max, rule.default_memory.filter(|_| rule.sliced)) else {
+            return Ok(());
+        };
+        let all = each.on(self.total).0.saturating_mul(u64::from(count));
+        if all > self.capacity().0 {
+            let (each, all, capacity) = (each.on(self.total).human(), Bytes(all).human(), self.capacity().human());
+            return Err(format!(
+                "slices: {count} of {each} are {all}, more than the {capacity} capacity of device {}",
+                self.uuid_text
+            ));
         }
         Ok(())
     }

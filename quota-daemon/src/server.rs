@@ -8,7 +8,7 @@ mod restart;
 use crate::arbiter::{Arbiter, now_ns};
 use crate::devices::sampler::Sampler;
 use crate::devices::{DeviceSample, Inventory, Nvml};
-use crate::document::Document;
+use crate::document::{Document, Minute};
 use crate::log;
 use crate::pages::Pages;
 use crate::reconcile::Reconciler;
@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const CLIENTS_MAX: usize = 4096;
 /// How long a list waits for the driver before it is answered with what was known before.
 const SAMPLE_WAIT_MAX: Duration = Duration::from_millis(500);
+/// How often a document's schedule is looked at.
+const SCHEDULE_LOOK: Duration = Duration::from_secs(10);
 /// Events taken from the kernel at a time.
 const EVENTS_PER_ROUND: usize = 256;
 
@@ -228,6 +230,11 @@ impl Server {
     fn pass_time(&mut self) {
         let now = Instant::now();
         let now_ms = self.now_ms();
+        if self.registry.has_schedule() {
+            let mut actions = Vec::new();
+            self.registry.set_minute(Minute::now(), &mut actions);
+            self.perform(actions);
+        }
         if self.registry.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             let mut actions = Vec::new();
             self.registry.tick(now_ms, &mut actions);
@@ -258,7 +265,9 @@ impl Server {
         let measures = self.measures.iter().map(|measure| measure.deadline).min();
         let reconcile = self.reconciler.due(&self.registry);
         let accept = self.accept_again_at.filter(|_| !self.accepting);
-        let next = [queue, lists, idle, measures, reconcile, accept].into_iter().flatten().min()?;
+        // By the clock on the wall, which may be set: it is looked at, not waited for.
+        let schedule = self.registry.has_schedule().then(|| Instant::now() + SCHEDULE_LOOK);
+        let next = [queue, lists, idle, measures, reconcile, accept, schedule].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.
         let left = left + Duration::from_millis(1);

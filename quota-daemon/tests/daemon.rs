@@ -246,6 +246,11 @@ fn a_document_is_applied_whole_or_refused() {
     let large = apply("tenants:\n  - {name: a, memory: 20GiB}\n  - {name: b, memory: 20GiB}\n");
     assert!(text(&large.stderr).contains("tenant b: 20 GiB on device 0 can never fit"), "{large:?}");
     assert_eq!(node.devices()[0].memory_granted_bytes, 0, "nothing of it holds");
+    std::fs::write(&document, "tenants: [{name: a, memory: 20GiB}]\n").expect("writable");
+    let preview = node.gpuquota(&["apply", "--dry-run", document.to_str().expect("ASCII")]).output().expect("it runs");
+    let wanted = "tenant a: is added: memory 20 GiB, weight 100, priority normal on device 0\n";
+    assert_eq!((text(&preview.stdout).as_str(), preview.status.success()), (wanted, true));
+    assert_eq!(node.devices()[0].memory_granted_bytes, 0, "it was only said");
     assert!(apply("tenants:\n  - {name: a, memory: 20GiB}\n").status.success());
     assert_eq!(node.devices()[0].memory_granted_bytes, 20 * GIB);
 }

@@ -63,6 +63,11 @@ pub enum Request {
         /// The whole document, YAML.
         document: String,
     },
+    /// What [`Request::Apply`] would change (admin).
+    Preview {
+        /// The whole document, YAML.
+        document: String,
+    },
     /// Asks the daemon to end once nobody is left (admin).
     Shutdown,
     /// What the daemon is. Answered by [`Reply::About`].
@@ -327,6 +332,9 @@ pub struct DeviceRow {
     /// Jobs that wait for room on it.
     #[serde(default)]
     pub jobs_waiting: u32,
+    /// Variants of the document's schedule that hold now.
+    #[serde(default)]
+    pub schedule: Vec<String>,
     pub driver: String,
     pub mig: String,
     pub health: String,

@@ -53,6 +53,7 @@ pub(super) struct RawDocument {
     pub(super) listen: Option<String>,
     pub(super) devices: Option<Vec<RawDevice>>,
     pub(super) scheduling: Option<RawScheduling>,
+    pub(super) schedule: Option<Vec<RawVariant>>,
     pub(super) tenants: Option<Vec<RawTenant>>,
     pub(super) audit: Option<RawAudit>,
 }
@@ -65,6 +66,7 @@ pub(super) struct RawDevice {
     pub(super) memory_reserve: Option<Scalar>,
     pub(super) max_jobs: Option<Scalar>,
     pub(super) defaults: Option<RawDefaults>,
+    pub(super) slices: Option<Scalar>,
     pub(super) oversubscribe: Option<Scalar>,
 }
 
@@ -73,6 +75,25 @@ pub(super) struct RawDevice {
 pub(super) struct RawDefaults {
     pub(super) memory: Option<Scalar>,
     pub(super) compute: Option<Scalar>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawVariant {
+    pub(super) name: Scalar,
+    pub(super) from: Scalar,
+    pub(super) to: Scalar,
+    pub(super) days: Option<Scalar>,
+    pub(super) devices: Vec<RawVariantDevice>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawVariantDevice {
+    pub(super) select: Option<Scalar>,
+    pub(super) max_jobs: Option<Scalar>,
+    pub(super) defaults: Option<RawDefaults>,
+    pub(super) slices: Option<Scalar>,
 }
 
 #[derive(serde::Deserialize)]
@@ -162,6 +183,10 @@ impl Visitor<'_> for ScalarVisitor {
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Scalar, E> {
         Ok(Scalar(text.to_owned()))
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Scalar, E> {
+        Err(E::custom("YAML takes this word for true or false; put it in quotes"))
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<Scalar, E> {

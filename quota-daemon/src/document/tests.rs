@@ -57,6 +57,7 @@ fn one_mistake_refuses_it_with_its_place() {
         ("devices:\n  - selct: all\n", "did you mean `select`?"),
         ("devices:\n  - selct: all\n", "line 2"),
         ("tenants:\n  - {name: a, memory: 12Q}\n", "tenant a: memory: \"12Q\": the unit is unknown; expected a size"),
+        ("tenants: [{name: no}]\n", "put it in quotes"),
         ("tenants:\n  - {name: a, memory: 0}\n", "zero is not a quota"),
         ("tenants:\n  - {name: a, memory: -4}\n", "expected a size"),
         ("tenants:\n  - {name: a b}\n", "expected 1 to 128 letters"),

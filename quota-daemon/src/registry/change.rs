@@ -78,25 +78,11 @@ impl Registry {
     /// # Errors
     /// One line that says why not; nothing has changed then.
     pub fn apply(&mut self, document: &Document, actions: &mut Vec<Action>) -> Result<String, String> {
-        let mut next = self.clone();
-        next.set_rules(document)?;
-        let standing: Vec<TenantId> =
-            self.tenants.iter().filter(|(_, tenant)| tenant.is_standing()).map(|(id, _)| *id).collect();
-        for id in &standing {
-            next.renew_standing(*id, document)?;
-        }
-        for rule in &document.tenants {
-            match next.tenant_named(&rule.name) {
-                None => next.add_standing(rule)?,
-                Some(id) if standing.contains(&id) => {}
-                Some(_) => return Err(format!("tenant {}: a job runs under this name already", rule.name)),
-            }
-        }
-        next.check_capacity()?;
-        for id in &standing {
-            actions.push(match self.tenants.get(id) {
-                Some(gone) if !next.tenants.contains_key(id) => Action::Forget(*id, gone.name.clone()),
-                _ => Action::Publish(*id),
+        let next = self.under(document)?;
+        for id in self.standing() {
+            actions.push(match self.tenants.get(&id) {
+                Some(gone) if !next.tenants.contains_key(&id) => Action::Forget(id, gone.name.clone()),
+                _ => Action::Publish(id),
             });
         }
         if self.rules != next.rules {
@@ -108,6 +94,37 @@ impl Registry {
         let message = format!("the document holds: {devices} device rules, {tenants} tenants");
         actions.push(Action::Note(message.clone()));
         Ok(message)
+    }
+
+    /// What [`Registry::apply`] would change, in lines.
+    ///
+    /// # Errors
+    /// As [`Registry::apply`].
+    pub fn preview(&self, document: &Document, usage: &dyn Usage) -> Result<String, String> {
+        Ok(super::preview::lines(self, &self.under(document)?, usage))
+    }
+
+    /// The registry as it would be under the document.
+    fn under(&self, document: &Document) -> Result<Self, String> {
+        let mut next = self.clone();
+        next.set_rules(document)?;
+        let standing = self.standing();
+        for id in &standing {
+            next.renew_standing(*id, document)?;
+        }
+        for rule in &document.tenants {
+            match next.tenant_named(&rule.name) {
+                None => next.add_standing(rule)?,
+                Some(id) if standing.contains(&id) => {}
+                Some(_) => return Err(format!("tenant {}: a job runs under this name already", rule.name)),
+            }
+        }
+        next.check_capacity()?;
+        Ok(next)
+    }
+
+    fn standing(&self) -> Vec<TenantId> {
+        self.tenants.iter().filter(|(_, tenant)| tenant.is_standing()).map(|(id, _)| *id).collect()
     }
 
     /// A tenant of the old document: as in the new one; gone, or on its own until it ends, when it isn't there.

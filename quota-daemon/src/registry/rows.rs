@@ -117,6 +117,7 @@ impl Registry {
                 compute_holder: holder.map(|(_, tenant)| tenant.name.clone()),
                 jobs: self.jobs_on(index, None) as u32,
                 jobs_waiting: self.waiting_on(index),
+                schedule: self.variant_names().into_iter().map(str::to_owned).collect(),
                 driver: self.driver.clone(),
                 mig: device.mig.clone(),
                 health: error.unwrap_or_else(|| {

@@ -85,6 +85,9 @@ impl Server {
             Request::Apply { document } => Document::parse(&document)
                 .map_err(|error| error.to_string())
                 .and_then(|document| self.registry.apply(&document, &mut actions)),
+            Request::Preview { document } => Document::parse(&document)
+                .map_err(|error| error.to_string())
+                .and_then(|document| self.registry.preview(&document, &self.pages)),
             Request::Shutdown => {
                 self.configuration.idle_exit = Some(Duration::ZERO);
                 Ok("the daemon ends once nobody has a place".to_owned())

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Command::Set(options) => set::set(&options),
         Command::Pause(options) => set::pause(&options.tenant, true),
         Command::Resume(options) => set::pause(&options.tenant, false),
-        Command::Apply(options) => set::apply(&options.file),
+        Command::Apply(options) => set::apply(&options.file, options.dry_run),
         Command::Env(options) => environment::print(&options),
         Command::Doctor(options) => doctor::doctor(options.output),
         Command::Demo(options) => demo::demo(&options),

@@ -119,6 +119,9 @@ pub(crate) struct TenantOptions {
 
 #[derive(Args, Debug)]
 pub(crate) struct ApplyOptions {
+    /// Say what would change, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// The document, YAML
     pub(crate) file: PathBuf,
 }

@@ -67,8 +67,8 @@ fn daemon_of(tenant: &str) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Replaces the document of the daemon that the environment names, else of the node's.
-pub(crate) fn apply(file: &Path) -> Result<(), Failure> {
+/// Replaces the document of the daemon that the environment names, else of the node's; or says what that would change.
+pub(crate) fn apply(file: &Path, dry_run: bool) -> Result<(), Failure> {
     let shown = file.display().to_string();
     let wrong = |reason: &str| {
         Failure::new(if reason.starts_with(&shown) { reason.to_owned() } else { format!("{shown}: {reason}") })
@@ -78,7 +78,8 @@ pub(crate) fn apply(file: &Path) -> Result<(), Failure> {
     let document = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
     let socket = std::env::var_os("GPUQUOTA_SOCKET").map_or_else(|| PathBuf::from(DEFAULT_SOCKET), PathBuf::from);
     let connection = administer(&socket)?;
-    tell(&connection, &Request::Apply { document }).map_err(|failure| wrong(&failure.text))
+    let request = if dry_run { Request::Preview { document } } else { Request::Apply { document } };
+    tell(&connection, &request).map_err(|failure| wrong(&failure.text))
 }
 
 fn tell(connection: &Connection, request: &Request) -> Result<(), Failure> {
