@@ -11,4 +11,4 @@ pub mod scheduler;
 pub mod spans;
 
 pub use limit::Limit;
-pub use scheduler::{Action, Event, Scheduler, Share, Tenant};
+pub use scheduler::{Action, Event, Pool, Scheduler, Share, Tenant};

@@ -103,7 +103,7 @@ impl Scenario {
 impl TenantPlan {
     /// A tenant with one process, of normal class and weight 100, with neither cap nor guarantee.
     pub fn new(name: &'static str, workload: Workload) -> Self {
-        let share = Share { weight: 100, guarantee: None, cap: None, class: Priority::Normal };
+        let share = Share { weight: 100, guarantee: None, cap: None, class: Priority::Normal, pool: None };
         Self { name, share, processes: vec![workload] }
     }
 

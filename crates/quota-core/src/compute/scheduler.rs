@@ -12,6 +12,7 @@
 mod account;
 mod choose;
 mod pace;
+mod pools;
 mod token;
 mod tree;
 
@@ -47,6 +48,17 @@ pub struct Share {
     pub cap: Option<Percent>,
     /// Its class.
     pub class: Priority,
+    /// What it shares with others before the rest of its class is shared with.
+    pub pool: Option<Pool>,
+}
+
+/// Several tenants that get by their own weights what they get together by one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pool {
+    /// Which.
+    pub id: u64,
+    /// Its weight among those of its class, 1 to 10,000; that of the tenant that was attached or changed last.
+    pub weight: u32,
 }
 
 /// In which order tenants are served.
@@ -146,6 +158,7 @@ pub struct Scheduler {
     pace: Pace,
     tree: Tree,
     roots: Roots,
+    pools: pools::Pools,
     members: BTreeMap<Tenant, Member>,
     leaves: BTreeMap<Node, Tenant>,
     /// Those that could be served now.
@@ -216,6 +229,7 @@ impl Scheduler {
             pace: Pace::new(),
             tree,
             roots: Roots { normal, high, batch },
+            pools: pools::Pools::default(),
             members: BTreeMap::new(),
             leaves: BTreeMap::new(),
             competing: BTreeSet::new(),
@@ -249,7 +263,8 @@ impl Scheduler {
             return false;
         }
         self.advance(now);
-        let node = self.tree.add(Some(self.parent(&share)), share.weight.max(1));
+        let queue = self.queue(&share);
+        let node = self.tree.add(Some(queue), share.weight.max(1));
         let mut guarantee = Guarantee::default();
         guarantee.set_rate(share.guarantee.map_or(0, Percent::hundredths));
         guarantee.pass(self.now, false);
@@ -283,6 +298,7 @@ impl Scheduler {
         let Some(member) = self.members.remove(&tenant) else { return };
         self.tree.remove(member.node, self.now, self.quantum_ns());
         self.leaves.remove(&member.node);
+        self.drop_empty_pools();
         self.competing.remove(&tenant);
         self.throttled.remove(&tenant);
         self.overlapping.retain(|other| *other != tenant);
@@ -419,8 +435,8 @@ impl Scheduler {
         self.decide(actions);
     }
 
-    /// Under which queue a tenant belongs.
-    fn parent(&self, share: &Share) -> Node {
+    /// The queue of a tenant's class.
+    fn root(&self, share: &Share) -> Node {
         match (self.rules.policy, share.class) {
             (Policy::Fair | Policy::Fifo, _) | (_, Priority::Normal) => self.roots.normal,
             (_, Priority::High) => self.roots.high,
@@ -431,8 +447,10 @@ impl Scheduler {
     /// Moves a tenant to the queue where it belongs. It takes its debt along.
     fn settle_in(&mut self, tenant: Tenant) {
         let (now, quantum_ns) = (self.now, self.quantum_ns());
+        let Some(share) = self.members.get(&tenant).map(|member| member.share) else { return };
+        let parent = self.queue(&share);
         let Some(member) = self.members.get(&tenant) else { return };
-        let (old, parent) = (member.node, self.parent(&member.share));
+        let old = member.node;
         if self.tree.parent(old) == Some(parent) {
             return;
         }
@@ -447,5 +465,6 @@ impl Scheduler {
         if let Some(member) = self.members.get_mut(&tenant) {
             (member.node, member.kind) = (node, Kind::Weight);
         }
+        self.drop_empty_pools();
     }
 }

@@ -27,7 +27,7 @@ impl Eyes for Stage {
 }
 
 fn terms(weight: u32) -> Terms {
-    let share = Share { weight, guarantee: None, cap: None, class: Priority::Normal };
+    let share = Share { weight, guarantee: None, cap: None, class: Priority::Normal, pool: None };
     Terms { share, capped: false, paused: false }
 }
 

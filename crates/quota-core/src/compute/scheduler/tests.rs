@@ -23,7 +23,7 @@ fn rules() -> Rules {
 }
 
 fn normal(weight: u32) -> Share {
-    Share { weight, guarantee: None, cap: None, class: Priority::Normal }
+    Share { weight, guarantee: None, cap: None, class: Priority::Normal, pool: None }
 }
 
 fn of_class(class: Priority) -> Share {

@@ -108,6 +108,9 @@ impl Tree {
         let clock = self.clock(parent);
         let entry = self.entry_mut(node);
         let (before, after) = (i128::from(entry.weight), i128::from(weight.max(1)));
+        if before == after {
+            return;
+        }
         entry.weight = u64::from(weight.max(1));
         entry.place.time = clock + (entry.place.time - clock) * before / after;
         entry.place.deadline = clock + (entry.place.deadline - clock) * before / after;

@@ -2,7 +2,7 @@
 
 use super::device::{AHEAD_NS, Device, Dice, Job, busy};
 use super::*;
-use crate::compute::scheduler::Policy;
+use crate::compute::scheduler::{Policy, Pool};
 
 /// The deviation of shares from weights over the time that `device` has run, in ten-thousandths.
 fn worst(device: &Device, weights: &[u32]) -> u64 {
@@ -27,6 +27,61 @@ fn shares_are_weights_and_lag_is_bounded_whatever_the_kernels() {
         let used: u64 = device.parts_since(0).iter().sum();
         assert!(used >= 9900, "{weights:?}: {used} of 10,000 used");
     }
+}
+
+fn in_pool(id: u64, weight: u32, share: Share) -> Share {
+    Share { pool: Some(Pool { id, weight }), ..share }
+}
+
+/// Three jobs of one pool have together what the pool has, by their own weights, and the one of the other as much alone.
+#[test]
+fn pools_share_by_their_weights_however_many_jobs_they_have() {
+    let jobs = |pools: [u32; 2]| {
+        let [one, other] = pools;
+        let of_one = [2, 1, 1].map(|weight| busy(in_pool(1, one, normal(weight)), (200 * US, 200 * US)));
+        let rest = [in_pool(2, other, normal(1)), normal(100)].map(|share| busy(share, (50 * US, MS)));
+        [&of_one[..], &rest[..]].concat()
+    };
+    for (pools, weights) in [([100, 100], [2, 1, 1, 4, 4]), ([200, 100], [4, 2, 2, 4, 4])] {
+        let mut device = Device::new(rules(), 1, &jobs(pools));
+        device.run(1);
+        device.run(5000 * MS);
+        assert!(worst(&device, &weights) <= 10, "{pools:?}: {} off", worst(&device, &weights));
+        let used: u64 = device.parts_since(0).iter().sum();
+        assert!(used >= 9900, "{used} of 10,000 used");
+    }
+}
+
+/// What one of a pool leaves is the others' of the pool, before it is anybody else's.
+#[test]
+fn what_a_job_leaves_stays_in_its_pool() {
+    let little =
+        Job { burst: Some(((MS, MS), (9 * MS, 9 * MS))), ..busy(in_pool(1, 100, normal(1)), (200 * US, 200 * US)) };
+    let much = busy(in_pool(1, 100, normal(1)), (200 * US, 200 * US));
+    let mut device = Device::new(rules(), 1, &[little, much, busy(normal(100), (200 * US, 200 * US))]);
+    device.run(5000 * MS);
+    let parts = device.parts_since(0);
+    assert!((4850..=5050).contains(&parts[2]), "half for who is in no pool: {parts:?}");
+    assert!(parts[1] >= 3800, "{parts:?}");
+}
+
+/// What a guarantee gives a job beyond its pool's weight is its due: the pool owes nobody for it when the job pauses.
+#[test]
+fn a_guarantee_in_a_pool_is_served_and_leaves_no_debt() {
+    let guaranteed = in_pool(1, 100, Share { guarantee: percent(60), ..normal(1) });
+    let kernels = (200 * US, 200 * US);
+    let first = Job { burst: Some(((1200 * MS, 1200 * MS), (2000 * MS, 2000 * MS))), ..busy(guaranteed, kernels) };
+    let others = [in_pool(1, 100, normal(9)), normal(100), normal(100)].map(|share| busy(share, kernels));
+    let mut device = Device::new(rules(), 1, &[&[first], &others[..]].concat());
+    device.run(1800 * MS);
+    let parts = device.parts_since(0);
+    assert!((5880..=6150).contains(&parts[0]), "{parts:?}");
+    assert!(parts[2].abs_diff(parts[3]) <= 100, "{parts:?}");
+    device.run(400 * MS);
+    let from = device.now;
+    device.run(1000 * MS);
+    let parts = device.parts_since(from);
+    assert!(parts[0] == 0 && parts[1] >= 3100, "a third, now that it pauses: {parts:?}");
 }
 
 #[test]
@@ -178,6 +233,7 @@ fn any_share(dice: &mut Dice) -> Share {
         guarantee: one_in(dice, 4, 15).and_then(percent),
         cap: one_in(dice, 6, 100).and_then(percent),
         class: classes[dice.within((0, 3)) as usize],
+        pool: one_in(dice, 3, 2).map(|id| Pool { id: id.into(), weight: dice.within((1, 1000)) as u32 }),
     }
 }
 
