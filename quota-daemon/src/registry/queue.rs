@@ -4,9 +4,11 @@
 //! that small jobs can't keep a large one waiting for ever.
 
 use super::admission::NoRoom;
+use super::events::note;
 use super::job::Job;
 use super::{Action, ConnectionId, Origin, Registry, TENANTS_MAX, TenantId, WAITING_MAX};
-use crate::peer::Peer;
+use crate::peer::{Peer, clean};
+use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::{Admit, Granted, QueueLimit, Reply};
 use quota_wire::page::Quota;
 use std::collections::VecDeque;
@@ -36,13 +38,23 @@ impl Registry {
     ) {
         let known = self.waiting.iter().any(|waiting| waiting.connection == connection)
             || self.tenants.values().any(|tenant| tenant.jobs.contains(&connection));
+        let unread = AuditEvent {
+            event: AuditKind::Refused,
+            tenant: admit.tenant.clone(),
+            uid: Some(peer.uid),
+            pid: Some(peer.pid),
+            command: Some(clean(&admit.command)),
+            ..AuditEvent::default()
+        };
         if known {
-            return refuse(connection, "a connection is for one job".to_owned(), actions);
+            return refuse(connection, unread, "a connection is for one job".to_owned(), actions);
         }
         let job = match self.job(peer, admit) {
             Ok(job) => job,
-            Err(reason) => return refuse(connection, reason, actions),
+            Err(reason) => return refuse(connection, unread, reason, actions),
         };
+        note(self.about_job(AuditKind::Asked, &job), actions);
+        let refused = self.about_job(AuditKind::Refused, &job);
         let placed = match self.plan(&job) {
             Ok(plan) if !self.delays_nobody(&job, &plan, self.waiting.iter().map(|waiting| &waiting.job)) => {
                 Err(NoRoom::NotNow(format!("{} jobs wait for room before it", self.waiting.len())))
@@ -53,9 +65,10 @@ impl Registry {
         match (placed, admit.queue) {
             (Ok(tenant), _) => self.seat(tenant, connection, &job, actions),
             (Err(NoRoom::NotNow(_)), Some(_)) if self.waiting.len() >= WAITING_MAX => {
-                refuse(connection, format!("{WAITING_MAX} jobs wait already"), actions);
+                refuse(connection, refused, format!("{WAITING_MAX} jobs wait already"), actions);
             }
-            (Err(NoRoom::NotNow(_)), Some(limit)) => {
+            (Err(NoRoom::NotNow(reason)), Some(limit)) => {
+                note(AuditEvent { reason: Some(reason), ..self.about_job(AuditKind::Queued, &job) }, actions);
                 let deadline_ms = match limit {
                     QueueLimit::Forever => None,
                     QueueLimit::Milliseconds(patience) => Some(now_ms.saturating_add(patience)),
@@ -63,8 +76,10 @@ impl Registry {
                 self.waiting.push_back(Waiting { connection, job, deadline_ms, told: None });
                 self.pump(actions);
             }
-            (Err(NoRoom::NotNow(reason)), None) => refuse(connection, format!("{reason}; wait with --queue"), actions),
-            (Err(NoRoom::Never(reason)), _) => refuse(connection, reason, actions),
+            (Err(NoRoom::NotNow(reason)), None) => {
+                refuse(connection, refused, format!("{reason}; wait with --queue"), actions);
+            }
+            (Err(NoRoom::Never(reason)), _) => refuse(connection, refused, reason, actions),
         }
     }
 
@@ -75,9 +90,18 @@ impl Registry {
         self.waiting = left.into();
         for waiting in gone {
             let reason = waiting.told.map_or_else(String::new, |(_, reason)| format!(": {reason}"));
-            refuse(waiting.connection, format!("the wait for room is over{reason}"), actions);
+            let event = self.about_job(AuditKind::Expired, &waiting.job);
+            refuse(waiting.connection, event, format!("the wait for room is over{reason}"), actions);
         }
         self.pump(actions);
+    }
+
+    /// Whoever waited on this connection doesn't any more.
+    pub(super) fn cancel(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.connection == connection) else { return };
+        if let Some(waiting) = self.waiting.remove(at) {
+            note(self.about_job(AuditKind::Cancelled, &waiting.job), actions);
+        }
     }
 
     /// Jobs that wait for room on a device.
@@ -108,7 +132,8 @@ impl Registry {
                     continue;
                 }
                 Err(NoRoom::Never(reason)) => {
-                    refuse(waiting.connection, reason, actions);
+                    let event = self.about_job(AuditKind::Refused, &waiting.job);
+                    refuse(waiting.connection, event, reason, actions);
                     continue;
                 }
                 Ok(None) => "those before it".to_owned(),
@@ -187,15 +212,11 @@ impl Registry {
             tenant: tenant.name.clone(),
             devices: job.devices.iter().map(|index| self.devices[*index].uuid_text.clone()).collect(),
         };
-        let memory = job.wish.memory.map_or_else(|| "no memory quota asked for".to_owned(), |size| size.to_string());
         actions.push(Action::Publish(id));
-        actions.push(Action::Note(format!(
-            "tenant {}: admitted for user {}: {memory}, {} devices: {}",
-            granted.tenant,
-            job.uid,
-            granted.devices.len(),
-            job.command
-        )));
+        let tenant = Some(granted.tenant.clone());
+        let event = AuditEvent { tenant, ..self.about_job(AuditKind::Granted, job) };
+        let on_its_devices = self.tenants[&id].granted().filter(|(device, _)| job.devices.contains(device));
+        self.note_granted(&event, on_its_devices, actions);
         actions.push(Action::Reply(connection, Reply::Granted(granted)));
     }
 }
@@ -210,8 +231,9 @@ pub(super) fn check_shares(quota: &Quota) -> Result<(), String> {
     }
 }
 
-fn refuse(connection: ConnectionId, reason: String, actions: &mut Vec<Action>) {
-    actions.push(Action::Note(format!("refused: {reason}")));
+/// Says no, and has it written down as `event`.
+fn refuse(connection: ConnectionId, event: AuditEvent, reason: String, actions: &mut Vec<Action>) {
+    note(AuditEvent { reason: Some(reason.clone()), ..event }, actions);
     actions.push(Action::Reply(connection, Reply::Refused { reason }));
 }
 
