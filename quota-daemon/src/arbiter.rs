@@ -141,6 +141,7 @@ impl Drop for Arbiter {
 
 fn terms(quota: &Quota, paused: bool) -> device::Terms {
     // The cap is the shim's: who is out of credit doesn't come to the gate.
-    let share = Share { weight: quota.weight, guarantee: quota.guarantee, cap: None, class: quota.priority };
+    let share =
+        Share { weight: quota.weight, guarantee: quota.guarantee, cap: None, class: quota.priority, pool: None };
     device::Terms { share, capped: quota.compute_cap.is_some(), paused }
 }

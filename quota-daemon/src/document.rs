@@ -10,7 +10,7 @@ mod schedule;
 use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
-use raw::{RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
+use raw::{RawAudit, RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
 pub use schedule::{Minute, Variant};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub struct Document {
     pub variants: Vec<Variant>,
     /// Standing grants.
     pub tenants: Vec<TenantRule>,
+    /// Where what happens is written down.
+    pub audit: Option<AuditRule>,
     /// Settings that are understood but change nothing in this version.
     pub without_effect: Vec<String>,
 }
@@ -68,6 +70,15 @@ pub enum Placement {
     Spread,
     /// Those of whose time the jobs that are served no later than it may want the least.
     LeastInterference,
+}
+
+/// Where what happens is written down, and for how long.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuditRule {
+    /// The file.
+    pub path: PathBuf,
+    /// For how long the files of before are kept.
+    pub keep: Duration,
 }
 
 /// How the selected devices are shared.
@@ -191,6 +202,7 @@ impl Document {
         document.scheduling = scheduling(&raw)?;
         document.admission = admission(&raw)?;
         document.variants = schedule::schedule(&raw)?;
+        document.audit = raw.audit.as_ref().map(audit).transpose()?.flatten();
         for (index, tenant) in raw.tenants.iter().flatten().enumerate() {
             let rule = tenant_rule(&format!("tenants[{index}]"), tenant)?;
             if document.tenants.iter().any(|other| other.name == rule.name) {
@@ -401,6 +413,35 @@ fn parse_aging(text: &str) -> Result<u64, &'static str> {
     let duration = humantime::parse_duration(text).map_err(|_| "it is no duration")?;
     let legal = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
     if legal.contains(&duration) { Ok(duration.as_millis() as u64) } else { Err("it is out of range") }
+}
+
+/// For how long the audit is kept when nothing is said.
+const KEEP_DEFAULT: Duration = Duration::from_secs(30 * 86_400);
+/// What such a time looks like.
+const KEEP_FORM: &str = "a duration from 1h to 3650d, such as 30d";
+
+fn audit(raw: &RawAudit) -> Result<Option<AuditRule>, DocumentError> {
+    let keep = read("audit.keep", raw.keep.as_ref(), KEEP_FORM, parse_keep)?;
+    let Some(path) = &raw.path else {
+        let alone = value("audit.path", "", "it is missing", "the absolute path of a file");
+        return if keep.is_some() { Err(alone) } else { Ok(None) };
+    };
+    let path = absolute("audit.path", path)?;
+    if path.file_name().is_none() {
+        return Err(value(
+            "audit.path",
+            &path.display().to_string(),
+            "it names no file",
+            "the absolute path of a file",
+        ));
+    }
+    Ok(Some(AuditRule { path, keep: keep.unwrap_or(KEEP_DEFAULT) }))
+}
+
+fn parse_keep(text: &str) -> Result<Duration, &'static str> {
+    let keep = humantime::parse_duration(text).map_err(|_| "it is no duration")?;
+    let legal = Duration::from_secs(3600)..=Duration::from_secs(3650 * 86_400);
+    if legal.contains(&keep) { Ok(keep) } else { Err("it is out of range") }
 }
 
 /// What a policy looks like.

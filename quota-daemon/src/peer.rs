@@ -91,9 +91,14 @@ pub fn user(pid: u32) -> Option<u32> {
 
 /// What others wrote, fit to be shown on one line: no control characters, no endless text.
 pub fn clean(text: &str) -> String {
+    clean_to(text, COMMAND_BYTES_MAX)
+}
+
+/// The same, in at most `bytes_max` bytes.
+pub fn clean_to(text: &str, bytes_max: usize) -> String {
     let mut clean = String::new();
     for c in text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }) {
-        if clean.len() + c.len_utf8() > COMMAND_BYTES_MAX {
+        if clean.len() + c.len_utf8() > bytes_max {
             break;
         }
         clean.push(c);
@@ -110,15 +115,33 @@ pub fn started(pid: u32) -> String {
 
 /// When process `pid` started, in ticks since the machine did: with the pid, a name that no other process has.
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, so the fields are counted from behind it.
-    stat.get(stat.rfind(')')? + 2..)?.split(' ').nth(19)?.parse().ok()
+    state(pid)?.split(' ').nth(19)?.parse().ok()
 }
 
 /// True when the kernel says that process `pid` is stopped, by a signal or a debugger.
 pub fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rfind(')').and_then(|at| stat.get(at + 2..)).is_some_and(|rest| rest.starts_with(['T', 't']))
+    state(pid).is_some_and(|rest| rest.starts_with(['T', 't']))
+}
+
+/// True for a process that has ended and was not waited for.
+pub fn is_zombie(pid: u32) -> bool {
+    state(pid).is_some_and(|rest| rest.starts_with(['Z', 'X']))
+}
+
+/// True for a process that is ending, or has ended.
+pub fn is_ending(pid: u32) -> bool {
+    /// `PF_EXITING` of the kernel's flags of a process.
+    const EXITING: u32 = 4;
+    let Some(rest) = state(pid) else { return true };
+    let flags = rest.split(' ').nth(6).and_then(|flags| flags.parse::<u32>().ok());
+    rest.starts_with(['Z', 'X']) || flags.is_some_and(|flags| flags & EXITING != 0)
+}
+
+/// What `/proc/<pid>/stat` says behind the name, from the state on.
+fn state(pid: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so the fields are counted from behind it.
+    stat.get(stat.rfind(')')? + 2..).map(str::to_owned)
 }
 
 fn started_at(pid: u32) -> Option<SystemTime> {

@@ -11,6 +11,7 @@
 mod admission;
 mod backfill;
 mod change;
+mod events;
 mod hello;
 mod job;
 mod order;
@@ -25,6 +26,7 @@ use crate::document::{AdmissionRules, DeviceRule, Document, MatchRule, Minute, R
 use crate::peer::Peer;
 use quota_core::compute::scheduler::Rules;
 use quota_core::{Bytes, MemorySize, Percent, Priority};
+use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::Reply;
 use quota_wire::page::Quota;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -74,7 +76,9 @@ pub enum Action {
     Reschedule,
     /// The tenant of that name is gone.
     Forget(TenantId, String),
-    /// For the log.
+    /// To be written down, and told in the log.
+    Audit(Box<AuditEvent>),
+    /// For the log: what is no event.
     Note(String),
 }
 
@@ -284,10 +288,11 @@ impl Registry {
     /// The connection is closed. Ends a job and a wait at once; a process remains until it dies.
     pub fn closed(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
         let waited = self.waiting.len();
-        self.waiting.retain(|waiting| waiting.connection != connection);
+        self.cancel(connection, actions);
         let job_of = self.tenants.iter_mut().find_map(|(id, tenant)| tenant.jobs.remove(&connection).then_some(*id));
         if let Some(tenant) = job_of {
             self.changed.insert(tenant);
+            events::note(self.about_tenant(AuditKind::Left, tenant), actions);
             self.forget_if_left(tenant, actions);
         }
         // Most connections only ask for a list.
@@ -298,10 +303,20 @@ impl Registry {
 
     /// The process that became a member on this connection is dead.
     pub fn died(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
+        self.is_member_no_more(connection, AuditKind::Died, actions);
+    }
+
+    /// The process that became a member on this connection lives on as another program.
+    pub fn left(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
+        self.is_member_no_more(connection, AuditKind::Left, actions);
+    }
+
+    fn is_member_no_more(&mut self, connection: ConnectionId, kind: AuditKind, actions: &mut Vec<Action>) {
         let gone = self.tenants.iter_mut().find_map(|(id, tenant)| Some((*id, tenant.members.remove(&connection)?)));
         let Some((tenant, member)) = gone else { return };
         self.changed.insert(tenant);
         actions.push(Action::Vacate(tenant, member.slot));
+        events::note(self.about_member(kind, &self.tenants[&tenant], &member), actions);
         if !member.asks.is_empty() {
             actions.push(Action::Publish(tenant));
         }
@@ -312,9 +327,10 @@ impl Registry {
     fn forget_if_left(&mut self, id: TenantId, actions: &mut Vec<Action>) {
         let left = |tenant: &Tenant| !tenant.is_active() && !matches!(tenant.origin, Origin::Document(_));
         if self.tenants.get(&id).is_some_and(left) {
+            let event = self.about_tenant(AuditKind::Released, id);
             let tenant = self.tenants.remove(&id).expect("just seen");
             actions.push(Action::Forget(id, tenant.name.clone()));
-            actions.push(Action::Note(format!("tenant {}: gone", tenant.name)));
+            self.note_granted(&event, tenant.granted(), actions);
         }
     }
 

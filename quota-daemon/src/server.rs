@@ -1,11 +1,13 @@
 //! The shell around the registry: sockets, death notices, pages, one thread that sleeps when nothing happens.
 
+mod audit;
 mod clients;
 mod listening;
 mod requests;
 mod restart;
 
 use crate::arbiter::{Arbiter, now_ns};
+use crate::audit::Audit;
 use crate::devices::sampler::Sampler;
 use crate::devices::{DeviceSample, Inventory, Nvml};
 use crate::document::{Document, Minute};
@@ -14,16 +16,17 @@ use crate::pages::Pages;
 use crate::reconcile::Reconciler;
 use crate::registry::{Action, ConnectionId, Overrides, ProcessRecord, Registry, TenantId};
 use crate::shares::Shares;
-use crate::signals::Signals;
+use crate::signals::{Received, Signals};
 use crate::survival::Store;
 use clients::Client;
 use listening::Listening;
 use quota_core::settings::LogLevel;
+use quota_wire::audit::{AuditEvent, AuditKind};
 use rustix::event::{Timespec, epoll};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Connections at one time: a thousand processes, and those who ask about them.
@@ -111,6 +114,9 @@ pub struct Server {
     store: Store,
     /// Jobs of an earlier daemon, of which only the process is left.
     adopted_jobs: HashMap<ConnectionId, ProcessRecord>,
+    audit: Audit,
+    readers: HashMap<ConnectionId, audit::Reader>,
+    bypasses: audit::Bypasses,
 }
 
 impl Server {
@@ -156,9 +162,13 @@ impl Server {
             stopping: false,
             store,
             adopted_jobs: HashMap::new(),
+            audit: Audit::new(crate::audit::file::now_ms(), std::process::id()),
+            readers: HashMap::new(),
+            bypasses: audit::Bypasses::new(),
         };
         server.watch(&server.signals, TOKEN_SIGNALS).map_err(kernel("an epoll entry"))?;
         server.watch(&server.sampler.ready(), TOKEN_SAMPLE).map_err(kernel("an epoll entry"))?;
+        server.start_audit();
         // Before anybody is let in: what is granted already must be known.
         server.take_back();
         Ok(server)
@@ -182,7 +192,7 @@ impl Server {
             }
             self.pass_time();
         }
-        log::line(LogLevel::Info, format_args!("ends; {} tenants were active", self.registry.active_tenants()));
+        self.finish_audit();
         Ok(())
     }
 
@@ -197,6 +207,7 @@ impl Server {
                 self.driver_hangs = false;
                 self.answer_measures(sample.answers);
                 self.reconciler.reconcile(&self.registry, &self.pages, &self.sample);
+                self.note_bypasses(Instant::now());
                 self.answer_lists(sample.answers, Instant::now());
                 self.shares.note(&self.registry, &self.pages, now_ns());
             }
@@ -211,19 +222,41 @@ impl Server {
             match &self.configuration.document_path {
                 Some(path) if received.number == libc::SIGHUP => {
                     let path = path.clone();
-                    let mut actions = Vec::new();
-                    let applied = Document::load(&path)
-                        .map_err(|error| error.to_string())
-                        .and_then(|document| self.registry.apply(&document, &mut actions));
-                    if let Err(reason) = applied {
-                        let text = format!("{}: {reason}; the old document still holds", path.display());
-                        log::line(LogLevel::Error, format_args!("{text}"));
-                    }
-                    self.perform(actions);
+                    self.reload(&path, &received);
                 }
                 _ => self.stopping = true,
             }
         }
+    }
+
+    /// Reads the document again.
+    fn reload(&mut self, path: &Path, signal: &Received) {
+        let mut actions = Vec::new();
+        let loaded = Document::load(path).map_err(|error| error.to_string());
+        if let Err(reason) = loaded.and_then(|document| self.apply(document, &mut actions)) {
+            let reason = format!("{}: {reason}; the old document still holds", path.display());
+            log::line(LogLevel::Error, format_args!("{reason}"));
+            let event = AuditEvent { event: AuditKind::Refused, reason: Some(reason), ..AuditEvent::default() };
+            actions.push(Action::Audit(Box::new(AuditEvent { change: Some("apply".to_owned()), ..event })));
+        }
+        for action in &mut actions {
+            if let Action::Audit(event) = action
+                && event.change.is_some()
+            {
+                event.change = Some("reload".to_owned());
+                (event.by_uid, event.by_pid) = (signal.uid, signal.pid);
+            }
+        }
+        self.perform(actions);
+    }
+
+    /// Puts a document in the place of the one that holds.
+    fn apply(&mut self, document: Document, actions: &mut Vec<Action>) -> Result<String, String> {
+        audit::check(document.audit.as_ref())?;
+        let message = self.registry.apply(&document, actions)?;
+        self.write_audit_to(document.audit.as_ref());
+        self.configuration.document = document;
+        Ok(message)
     }
 
     /// What is due because time has passed.
@@ -281,13 +314,16 @@ impl Server {
     /// The process of a member is dead.
     fn buried(&mut self, connection: ConnectionId) {
         self.notices.remove(&connection);
-        self.adopted_jobs.remove(&connection);
+        let job = self.adopted_jobs.remove(&connection);
         // A child may still hold the dead process's end.
         self.clients.remove(&connection);
         let mut actions = Vec::new();
         self.registry.died(connection, &mut actions);
         // Of a job that was taken back, the process stands for the connection.
         self.registry.closed(connection, &mut actions);
+        if let Some(job) = job {
+            clients::name_process(job.pid, &mut actions);
+        }
         self.perform(actions);
     }
 
@@ -302,7 +338,7 @@ impl Server {
                 Action::Welcome(welcome) => {
                     if let Err(error) = self.welcome(&welcome) {
                         let mut more = Vec::new();
-                        self.registry.died(welcome.connection, &mut more);
+                        self.registry.left(welcome.connection, &mut more);
                         let reason = format!("the daemon can't make the tenant's pages: {error}");
                         more.push(Action::Reply(welcome.connection, quota_wire::message::Reply::Refused { reason }));
                         left.extend(more);
@@ -322,6 +358,7 @@ impl Server {
                     self.pages.forget(tenant);
                     self.store.remove(&name);
                 }
+                Action::Audit(event) => self.record(*event),
                 Action::Note(text) => log::line(LogLevel::Info, format_args!("{text}")),
             }
         }

@@ -21,6 +21,10 @@ pub struct Received {
     pub number: i32,
     /// True when a process sent it; false when the kernel did, as for the keys of a terminal.
     pub by_process: bool,
+    /// The user whose process sent it.
+    pub uid: Option<u32>,
+    /// That process.
+    pub pid: Option<u32>,
 }
 
 impl Signals {
@@ -68,7 +72,9 @@ impl Signals {
         let wanted = size_of_val(&info);
         // SAFETY: the kernel fills at most `wanted` bytes.
         let read = unsafe { libc::read(self.file.as_raw_fd(), (&raw mut info).cast(), wanted) };
-        (read == wanted as isize).then_some(Received { number: info.ssi_signo as i32, by_process: info.ssi_code <= 0 })
+        let by_process = info.ssi_code <= 0;
+        let (uid, pid) = (by_process.then_some(info.ssi_uid), by_process.then_some(info.ssi_pid));
+        (read == wanted as isize).then_some(Received { number: info.ssi_signo as i32, by_process, uid, pid })
     }
 
     /// Waits for the next signal.

@@ -1,5 +1,7 @@
 //! The daemon as its clients see it, through its sockets and over a simulated NVML.
 
+#[path = "daemon/audit.rs"]
+mod audit;
 #[path = "daemon/commands.rs"]
 mod commands;
 #[path = "daemon/compute.rs"]

@@ -5,6 +5,7 @@
 //! mapped read-only by the processes). Packets are only for saying hello and for people's commands.
 #![deny(unsafe_code)]
 
+pub mod audit;
 pub mod lock;
 pub mod memory;
 pub mod message;

@@ -4,6 +4,7 @@
 //! fields are ignored, so that an older side can talk to a newer one; what changes the meaning of an
 //! existing field raises [`PROTOCOL_VERSION`].
 
+use crate::audit::{AuditQuery, AuditRow};
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
@@ -72,6 +73,9 @@ pub enum Request {
     Shutdown,
     /// What the daemon is. Answered by [`Reply::About`].
     About,
+    /// What has happened: to an administrator all of it, to others what is about their user. Answered by [`Reply::Audit`]
+    /// until one has `last`; where `follow` is asked for, until the connection is closed.
+    Audit(AuditQuery),
 }
 
 /// What a process says of itself.
@@ -232,6 +236,15 @@ pub enum Reply {
     },
     /// What the daemon is.
     About(About),
+    /// Some events, oldest first.
+    Audit {
+        /// At most [`crate::audit::ROWS_PER_PACKET`].
+        rows: Vec<AuditRow>,
+        /// No more follow.
+        last: bool,
+        /// Where older ones are, when the daemon doesn't have all that was asked for.
+        older: Option<String>,
+    },
 }
 
 /// A process's membership.

@@ -13,7 +13,6 @@ pub(super) fn without_effect(raw: &RawDocument) -> Vec<String> {
         }
     };
     note(raw.listen.is_some(), "listen");
-    note(raw.audit.as_ref().is_some_and(RawAudit::says_something), "audit");
     for tenant in raw.tenants.iter().flatten() {
         note(tenant.borrow == Some(true), &format!("tenant {}: borrow", tenant.name.0));
     }
@@ -129,14 +128,8 @@ pub(super) struct RawMatch {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawAudit {
-    path: Option<String>,
-    keep: Option<Scalar>,
-}
-
-impl RawAudit {
-    fn says_something(&self) -> bool {
-        self.path.is_some() || self.keep.is_some()
-    }
+    pub(super) path: Option<String>,
+    pub(super) keep: Option<Scalar>,
 }
 
 /// A value as it is written, whether YAML takes it for text or for a number.

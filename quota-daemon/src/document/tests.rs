@@ -40,7 +40,9 @@ fn the_whole_document_is_understood() {
     assert!(!vision.matches.covers(1002, "/a.slice/vision-7"));
     assert!(!vision.matches.covers(1001, "/a.slice/other"));
     assert_eq!((document.tenants[1].name.as_str(), document.tenants[1].compute), ("7", Percent::from_hundredths(1250)));
-    assert_eq!(document.without_effect, ["listen", "audit", "tenant vision: borrow"]);
+    assert_eq!(document.without_effect, ["listen", "tenant vision: borrow"]);
+    let audit = document.audit.expect("named");
+    assert_eq!((audit.path.as_path(), audit.keep.as_secs()), (Path::new("/var/log/gpuquota/audit.jsonl"), 30 * 86_400));
 }
 
 #[test]
@@ -84,6 +86,16 @@ fn one_mistake_refuses_it_with_its_place() {
         ("scheduling: {preemption: perhaps}\n", "line 1"),
         ("scheduling: {polcy: fifo}\n", "did you mean `policy`?"),
         ("socket: relative\n", "absolute"),
+        ("audit: {path: relative}\n", "audit.path: \"relative\": it is not absolute"),
+        ("audit: {path: /}\n", "audit.path: \"/\": it names no file"),
+        ("audit: {keep: 30d}\n", "audit.path: \"\": it is missing"),
+        (
+            "audit: {path: /a, keep: soon}\n",
+            "audit.keep: \"soon\": it is no duration; expected a duration from 1h to 3650d",
+        ),
+        ("audit: {path: /a, keep: 30}\n", "audit.keep: \"30\": it is no duration"),
+        ("audit: {path: /a, keep: 10m}\n", "audit.keep: \"10m\": it is out of range"),
+        ("audit: {path: /a, kep: 30d}\n", "did you mean `keep`?"),
         ("socket: /a\nsocket: /b\n", "line 2"),
         ("[", "line 1"),
         ("just words\n", "line 1"),

@@ -1,13 +1,16 @@
 //! Quotas changed while jobs run: one tenant's, or the whole document.
 
+use super::events::note;
 use super::job::Wish;
 use super::queue::check_shares;
 use super::rows::Usage;
 use super::{Action, GUARANTEED_MAX, Origin, Registry, TenantId};
 use crate::document::Document;
 use quota_core::Bytes;
+use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::Change;
 use quota_wire::page::Quota;
+use std::collections::BTreeSet;
 
 impl Registry {
     /// Says that a tenant has a place here.
@@ -48,7 +51,10 @@ impl Registry {
         }
         actions.push(Action::Publish(id));
         let message = self.change_in_words(id, &wants, usage);
-        actions.push(Action::Note(message.clone()));
+        let devices: Vec<usize> = wants.iter().map(|(device, _)| *device).collect();
+        let event =
+            AuditEvent { asked: Some(self.wished_terms(&wish, &devices)), ..self.about_change(id, "set", &message) };
+        self.note_granted(&event, wants, actions);
         self.pump(actions);
         Ok(message)
     }
@@ -69,7 +75,7 @@ impl Registry {
         let done =
             if paused { "paused: it gets no compute until it is resumed, and keeps its memory" } else { "resumed" };
         let message = format!("tenant {name}: {done}");
-        actions.push(Action::Note(message.clone()));
+        note(self.about_change(id, if paused { "pause" } else { "resume" }, &message), actions);
         Ok(message)
     }
 
@@ -88,11 +94,13 @@ impl Registry {
         if self.rules != next.rules {
             actions.push(Action::Reschedule);
         }
-        *self = next;
-        self.pump(actions);
+        let before = std::mem::replace(self, next);
         let (devices, tenants) = (document.devices.len(), document.tenants.len());
         let message = format!("the document holds: {devices} device rules, {tenants} tenants");
-        actions.push(Action::Note(message.clone()));
+        let (change, reason) = (Some("apply".to_owned()), Some(message.clone()));
+        note(AuditEvent { event: AuditKind::Changed, change, reason, ..AuditEvent::default() }, actions);
+        self.note_standing(&before, actions);
+        self.pump(actions);
         Ok(message)
     }
 
@@ -125,6 +133,32 @@ impl Registry {
 
     fn standing(&self) -> Vec<TenantId> {
         self.tenants.iter().filter(|(_, tenant)| tenant.is_standing()).map(|(id, _)| *id).collect()
+    }
+
+    /// Writes down what a document has changed for its tenants, those of the one before included.
+    fn note_standing(&self, before: &Self, actions: &mut Vec<Action>) {
+        let grants = |registry: &Self, id: &TenantId| -> Option<Vec<(usize, Quota)>> {
+            Some(registry.tenants.get(id).filter(|tenant| tenant.is_standing())?.granted().collect())
+        };
+        let ids: BTreeSet<&TenantId> = before.tenants.keys().chain(self.tenants.keys()).collect();
+        for id in ids {
+            let (old, new) = (grants(before, id), grants(self, id));
+            let (kind, of, granted) = match (old, new) {
+                (None, Some(new)) => (AuditKind::Granted, self, new),
+                (Some(old), Some(new)) if old != new => (AuditKind::Changed, self, new),
+                (Some(old), None) if !self.tenants.contains_key(id) => (AuditKind::Released, before, old),
+                _ => continue,
+            };
+            let event = of.about_change(*id, "apply", "as the document says");
+            self.note_granted(&AuditEvent { event: kind, ..event }, granted, actions);
+        }
+    }
+
+    fn about_change(&self, id: TenantId, change: &str, message: &str) -> AuditEvent {
+        let event = self.about_tenant(AuditKind::Changed, id);
+        let own = format!("tenant {}: ", self.tenants[&id].name);
+        let reason = message.strip_prefix(&own).unwrap_or(message).to_owned();
+        AuditEvent { change: Some(change.to_owned()), reason: Some(reason), ..event }
     }
 
     /// A tenant of the old document: as in the new one; gone, or on its own until it ends, when it isn't there.

@@ -1,5 +1,6 @@
 //! A process with the shim says hello: which tenant is it of, and on what terms?
 
+use super::events::{hello_terms, note};
 use super::queue::check_shares;
 use super::{
     Action, Ask, ConnectionId, MEMBERSHIPS_PER_PROCESS_MAX, Member, Origin, Registry, TENANTS_MAX, Tenant, TenantId,
@@ -9,6 +10,7 @@ use crate::peer::{Peer, clean};
 use quota_core::ledger::{DEVICES_MAX, SLOTS_MAX};
 use quota_core::settings::{TENANT_FORM, parse_priority, parse_tenant};
 use quota_core::{Bytes, Percent};
+use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply};
 use quota_wire::page::Quota;
 
@@ -20,14 +22,41 @@ impl Registry {
                 if changed {
                     actions.push(Action::Publish(welcome.tenant));
                 }
-                actions.push(Action::Note(format!("tenant {}: process {} joins", welcome.name, peer.pid)));
+                self.note_joined(&welcome, hello, actions);
                 actions.push(Action::Welcome(welcome));
             }
             Err(reason) => {
-                actions.push(Action::Note(format!("process {} of user {}: refused: {reason}", peer.pid, peer.uid)));
+                note(
+                    AuditEvent {
+                        event: AuditKind::Refused,
+                        tenant: hello.tenant.clone(),
+                        uid: Some(peer.uid),
+                        pid: Some(peer.pid),
+                        command: Some(hello.command.clone()),
+                        asked: hello_terms(&self.asks(hello)),
+                        reason: Some(reason.clone()),
+                        ..AuditEvent::default()
+                    },
+                    actions,
+                );
                 actions.push(Action::Reply(connection, Reply::Refused { reason }));
             }
         }
+    }
+
+    fn note_joined(&self, welcome: &Welcome, hello: &Hello, actions: &mut Vec<Action>) {
+        let tenant = &self.tenants[&welcome.tenant];
+        let Some(member) = tenant.members.get(&welcome.connection) else { return };
+        let event = self.about_member(AuditKind::Joined, tenant, member);
+        let event = AuditEvent { asked: hello_terms(&self.asks(hello)), ..event };
+        let grants = member.sees.iter().filter_map(|device| Some((*device, tenant.effective(*device)?)));
+        self.note_granted(&event, grants, actions);
+    }
+
+    /// What a process asks for on those of its devices that are here.
+    fn asks(&self, hello: &Hello) -> Vec<(usize, Ask)> {
+        let devices = hello.devices.iter().take(DEVICES_MAX);
+        devices.filter_map(|device| Some((self.device_with(&device.uuid)?, ask(hello, device)))).collect()
     }
 
     fn try_hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello) -> Result<(Welcome, bool), String> {
@@ -36,11 +65,7 @@ impl Registry {
             return Err(format!("process {} has said hello too often", peer.pid));
         }
         let sees: Vec<Option<usize>> = hello.devices.iter().map(|device| self.device_with(&device.uuid)).collect();
-        let asks: Vec<(usize, Ask)> = sees
-            .iter()
-            .zip(&hello.devices)
-            .filter_map(|(index, device)| Some(((*index)?, ask(hello, device))))
-            .collect();
+        let asks = self.asks(hello);
         let (tenant, fresh) = self.tenant_of(peer, hello, &asks)?;
         let joined = self.join(tenant, connection, peer, hello, &asks);
         if joined.is_err() && fresh {

@@ -12,6 +12,7 @@ use quota_wire::message::{Admit, PROTOCOL_VERSION};
 pub(super) struct Job {
     pub(super) tenant: Option<String>,
     pub(super) uid: u32,
+    pub(super) pid: u32,
     pub(super) cgroup: String,
     pub(super) command: String,
     /// Those that it may have.
@@ -100,6 +101,7 @@ impl Registry {
         Ok(Job {
             tenant: admit.tenant.clone(),
             uid: peer.uid,
+            pid: peer.pid,
             cgroup: peer.cgroup.clone(),
             command: clean(&admit.command),
             devices,

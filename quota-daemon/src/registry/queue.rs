@@ -4,9 +4,11 @@
 //! ones end (`backfill`), so that small jobs can't keep a large one waiting for ever.
 
 use super::admission::NoRoom;
+use super::events::note;
 use super::job::Job;
 use super::{Action, ConnectionId, Origin, Registry, TenantId, WAITING_MAX};
-use crate::peer::Peer;
+use crate::peer::{Peer, clean};
+use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::{Admit, Granted, QueueLimit, Reply};
 use quota_wire::page::Quota;
 
@@ -61,13 +63,22 @@ impl Registry {
         self.pass_time(now_ms);
         let known = self.waiting.iter().any(|waiting| waiting.connection == connection)
             || self.tenants.values().any(|tenant| tenant.jobs.contains(&connection));
+        let unread = AuditEvent {
+            event: AuditKind::Refused,
+            tenant: admit.tenant.clone(),
+            uid: Some(peer.uid),
+            pid: Some(peer.pid),
+            command: Some(clean(&admit.command)),
+            ..AuditEvent::default()
+        };
         if known {
-            return refuse(connection, "a connection is for one job".to_owned(), actions);
+            return refuse(connection, unread, "a connection is for one job".to_owned(), actions);
         }
         let job = match self.job(peer, admit) {
             Ok(job) => job,
-            Err(reason) => return refuse(connection, reason, actions),
+            Err(reason) => return refuse(connection, unread, reason, actions),
         };
+        note(self.about_job(AuditKind::Asked, &job), actions);
         let patience = match admit.queue {
             None => Patience::None,
             Some(QueueLimit::Forever) => Patience::Forever,
@@ -80,8 +91,8 @@ impl Registry {
         if self.waiting.len() > WAITING_MAX
             && let Some(at) = self.waiting.iter().position(|waiting| waiting.connection == connection)
         {
-            self.waiting.remove(at);
-            refuse(connection, format!("{WAITING_MAX} jobs wait already"), actions);
+            let refused = self.waiting.remove(at).map(|waiting| self.about_job(AuditKind::Refused, &waiting.job));
+            refuse(connection, refused.unwrap_or_default(), format!("{WAITING_MAX} jobs wait already"), actions);
         }
     }
 
@@ -94,7 +105,8 @@ impl Registry {
         self.waiting = left.into();
         for waiting in gone {
             let reason = waiting.told.map_or_else(String::new, |(_, reason)| format!(": {reason}"));
-            refuse(waiting.connection, format!("the wait for room is over{reason}"), actions);
+            let event = self.about_job(AuditKind::Expired, &waiting.job);
+            refuse(waiting.connection, event, format!("the wait for room is over{reason}"), actions);
         }
         self.pump(actions);
     }
@@ -102,6 +114,14 @@ impl Registry {
     /// Has the registry know how late it is: whoever has waited for long goes before others.
     pub fn pass_time(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
+    }
+
+    /// Whoever waited on this connection doesn't any more.
+    pub(super) fn cancel(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.connection == connection) else { return };
+        if let Some(waiting) = self.waiting.remove(at) {
+            note(self.about_job(AuditKind::Cancelled, &waiting.job), actions);
+        }
     }
 
     /// Jobs that wait for room on a device.
@@ -130,7 +150,10 @@ impl Registry {
             let Some(waiting) = self.waiting.remove(at) else { return };
             match outcome {
                 Ok(plan) => self.seat(plan, waiting.connection, &waiting.job, actions),
-                Err(reason) => refuse(waiting.connection, reason, actions),
+                Err(reason) => {
+                    let event = self.about_job(AuditKind::Refused, &waiting.job);
+                    refuse(waiting.connection, event, reason, actions);
+                }
             }
         }
     }
@@ -158,6 +181,14 @@ impl Registry {
 
     /// Tells those who wait their position and why, where it has changed.
     fn tell(&mut self, reasons: Vec<String>, actions: &mut Vec<Action>) {
+        let fresh: Vec<AuditEvent> = (self.waiting.iter().zip(&reasons))
+            .filter(|(waiting, _)| waiting.told.is_none())
+            .map(|(waiting, reason)| AuditEvent {
+                reason: Some(reason.clone()),
+                ..self.about_job(AuditKind::Queued, &waiting.job)
+            })
+            .collect();
+        fresh.into_iter().for_each(|event| note(event, actions));
         for (position, (waiting, reason)) in self.waiting.iter_mut().zip(reasons).enumerate() {
             let told = (position as u32, reason);
             if waiting.told.as_ref() != Some(&told) {
@@ -210,15 +241,11 @@ impl Registry {
             tenant: tenant.name.clone(),
             devices: plan.devices.iter().map(|index| self.devices[*index].uuid_text.clone()).collect(),
         };
-        let memory = job.wish.memory.map_or_else(|| "no memory quota asked for".to_owned(), |size| size.to_string());
         actions.push(Action::Publish(id));
-        actions.push(Action::Note(format!(
-            "tenant {}: admitted for user {}: {memory}, {} devices: {}",
-            granted.tenant,
-            job.uid,
-            granted.devices.len(),
-            job.command
-        )));
+        let tenant = Some(granted.tenant.clone());
+        let event = AuditEvent { tenant, ..self.about_job(AuditKind::Granted, job) };
+        let on_its_devices = self.tenants[&id].granted().filter(|(device, _)| plan.devices.contains(device));
+        self.note_granted(&event, on_its_devices, actions);
         actions.push(Action::Reply(connection, Reply::Granted(granted)));
     }
 }
@@ -233,8 +260,9 @@ pub(super) fn check_shares(quota: &Quota) -> Result<(), String> {
     }
 }
 
-fn refuse(connection: ConnectionId, reason: String, actions: &mut Vec<Action>) {
-    actions.push(Action::Note(format!("refused: {reason}")));
+/// Says no, and has it written down as `event`.
+fn refuse(connection: ConnectionId, event: AuditEvent, reason: String, actions: &mut Vec<Action>) {
+    note(AuditEvent { reason: Some(reason.clone()), ..event }, actions);
     actions.push(Action::Reply(connection, Reply::Refused { reason }));
 }
 

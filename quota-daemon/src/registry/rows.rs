@@ -6,6 +6,7 @@ use crate::shares::{ComputeClaim, Shares, seconds, tenths};
 use quota_core::Bytes;
 use quota_core::Percent;
 use quota_wire::message::{DeviceRow, ProcessRow};
+use std::collections::BTreeSet;
 
 /// What the ledgers say. The tenants' processes write them, so every number is a claim.
 pub trait Usage {
@@ -91,6 +92,16 @@ impl Registry {
             }
         }
         rows
+    }
+
+    /// Processes that the driver sees on a device and that are no members: pid and device of each.
+    pub fn strangers(&self, sample: &[DeviceSample]) -> Vec<(u32, usize)> {
+        let known: BTreeSet<u32> = self.members().map(|member| member.pid).collect();
+        let on = |(index, device): (usize, &DeviceSample)| {
+            let pids = device.processes.iter().map(|(pid, _)| *pid).filter(|pid| !known.contains(pid));
+            pids.map(|pid| (pid, index)).collect::<Vec<_>>()
+        };
+        sample.iter().enumerate().take(self.devices.len()).flat_map(on).collect()
     }
 
     /// All devices.

@@ -1,5 +1,6 @@
 //! Claims about the registry, on a node without clock or sockets.
 
+mod audit;
 mod compute;
 mod document;
 mod order;

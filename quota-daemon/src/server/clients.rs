@@ -2,9 +2,10 @@
 
 use super::{CLIENTS_MAX, Server, TOKEN_ADMIN, TOKEN_EVERYBODY};
 use crate::log;
-use crate::peer::has_dropped_ledger;
-use crate::registry::ConnectionId;
+use crate::peer::{has_dropped_ledger, is_ending};
+use crate::registry::{Action, ConnectionId};
 use quota_core::settings::LogLevel;
+use quota_wire::audit::AuditKind;
 use quota_wire::message::{Reply, Request};
 use quota_wire::socket::{Connection, Credentials, WireError, accept, credentials};
 use rustix::event::epoll::{self, EventFlags};
@@ -32,6 +33,13 @@ pub(super) struct Client {
     outbox: VecDeque<Reply>,
     /// To be closed once the outbox is empty.
     pub(super) ending: bool,
+}
+
+impl Client {
+    /// Answers that it hasn't taken yet.
+    pub(super) fn waiting(&self) -> usize {
+        self.outbox.len()
+    }
 }
 
 impl Server {
@@ -95,6 +103,7 @@ impl Server {
             return self.close(id);
         }
         self.flush(id);
+        self.feed(id);
         for _ in 0..REQUESTS_PER_TURN {
             let Some(client) = self.clients.get(&id).filter(|client| client.outbox.is_empty()) else { return };
             match client.connection.receive::<Request>() {
@@ -157,13 +166,31 @@ impl Server {
         let _ = epoll::delete(&self.epoll, &client.connection);
         self.lists.retain(|list| list.connection != id);
         self.measures.retain(|measure| measure.connection != id);
+        self.readers.remove(&id);
         let mut actions = Vec::new();
         self.registry.closed(id, &mut actions);
+        name_process(client.credentials.pid, &mut actions);
         // Who has no ledger any more holds nothing that we could count: it has called exec, or is dying.
-        if self.registry.pid_of(id).is_some_and(has_dropped_ledger) {
+        if let Some(pid) = self.registry.pid_of(id).filter(|pid| has_dropped_ledger(*pid)) {
             self.notices.remove(&id);
-            self.registry.died(id, &mut actions);
+            if is_ending(pid) {
+                self.registry.died(id, &mut actions);
+            } else {
+                self.registry.left(id, &mut actions);
+            }
         }
         self.perform(actions);
+    }
+}
+
+/// Says of which process the connection was that has ended a job.
+pub(super) fn name_process(pid: u32, actions: &mut [Action]) {
+    for action in actions {
+        if let Action::Audit(event) = action
+            && event.event == AuditKind::Left
+            && event.pid.is_none()
+        {
+            event.pid = Some(pid);
+        }
     }
 }

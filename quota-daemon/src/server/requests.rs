@@ -5,8 +5,9 @@ use crate::arbiter::now_ns;
 use crate::document::Document;
 use crate::log;
 use crate::peer::{Peer, command, death_notice, started, user};
-use crate::registry::{ConnectionId, TenantId, Token, View, Welcome};
+use crate::registry::{Action, ConnectionId, TenantId, Token, View, Welcome};
 use quota_core::settings::LogLevel;
+use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::{self, About, Hello, PROTOCOL_VERSION, ROWS_PER_PACKET, Reply, Request};
 use quota_wire::socket::WireError;
 use serde::Serialize;
@@ -59,6 +60,7 @@ impl Server {
             Request::Processes => return self.list(id, Of::Processes),
             Request::Devices => return self.list(id, Of::Devices),
             Request::About => return self.send(id, Reply::About(self.about())),
+            Request::Audit(query) => return self.show_audit(id, query),
             Request::Find { tenant } => {
                 let reply = match self.registry.find(&tenant) {
                     Ok(message) => Reply::Done { message },
@@ -78,13 +80,14 @@ impl Server {
             return self.send(id, Reply::Refused { reason });
         }
         let mut actions = Vec::new();
+        let refusal = self.refusal_of(&request);
         let done = match request {
             Request::Set(change) => self.registry.set(&change, &self.pages, &mut actions),
             Request::Pause { tenant } => self.registry.pause(&tenant, true, &mut actions),
             Request::Resume { tenant } => self.registry.pause(&tenant, false, &mut actions),
             Request::Apply { document } => Document::parse(&document)
                 .map_err(|error| error.to_string())
-                .and_then(|document| self.registry.apply(&document, &mut actions)),
+                .and_then(|document| self.apply(document, &mut actions)),
             Request::Preview { document } => Document::parse(&document)
                 .map_err(|error| error.to_string())
                 .and_then(|document| self.registry.preview(&document, &self.pages)),
@@ -94,16 +97,36 @@ impl Server {
             }
             _ => Err("this version of the daemon can't do that".to_owned()),
         };
+        if let Err(reason) = &done {
+            actions.push(Action::Audit(Box::new(AuditEvent { reason: Some(reason.clone()), ..refusal })));
+        }
+        self.sign(id, &mut actions);
         self.perform(actions);
         self.send(id, done.map_or_else(|reason| Reply::Refused { reason }, |message| Reply::Done { message }));
     }
 
+    /// How it is written down that a change was refused.
+    fn refusal_of(&self, request: &Request) -> AuditEvent {
+        let (change, tenant, asked) = match request {
+            Request::Set(change) => ("set", Some(&change.tenant), self.registry.asked_by(change)),
+            Request::Pause { tenant } => ("pause", Some(tenant), None),
+            Request::Resume { tenant } => ("resume", Some(tenant), None),
+            Request::Apply { .. } => ("apply", None, None),
+            _ => ("shutdown", None, None),
+        };
+        let (change, tenant) = (Some(change.to_owned()), tenant.cloned());
+        AuditEvent { event: AuditKind::Refused, tenant, asked, change, ..AuditEvent::default() }
+    }
+
     fn hello(&mut self, id: ConnectionId, hello: &Hello) {
+        let Some(peer) = self.peer(id) else { return };
+        let (uid, pid) = (Some(peer.uid), Some(peer.pid));
         let refuse = |server: &mut Self, reason: String| {
-            log::line(LogLevel::Warn, format_args!("a process was refused: {reason}"));
+            let (tenant, command) = (hello.tenant.clone(), Some(hello.command.clone()));
+            let refused = AuditEvent { event: AuditKind::Refused, tenant, uid, pid, command, ..AuditEvent::default() };
+            server.record(AuditEvent { reason: Some(reason.clone()), ..refused });
             server.send(id, Reply::Refused { reason });
         };
-        let Some(peer) = self.peer(id) else { return };
         if peer.pid == 0 {
             return refuse(self, "the daemon's pid namespace doesn't contain the process".to_owned());
         }
@@ -165,7 +188,7 @@ impl Server {
         for (connection, tenant, slot) in self.registry.memberships(pid) {
             if !self.pages.is_marked(tenant, slot) {
                 self.notices.remove(&connection);
-                self.registry.died(connection, &mut actions);
+                self.registry.left(connection, &mut actions);
             }
         }
         self.perform(actions);

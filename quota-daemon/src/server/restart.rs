@@ -7,6 +7,7 @@ use crate::peer::death_of;
 use crate::registry::{ConnectionId, MemberRecord, TenantRecord};
 use crate::survival::{self, lives};
 use quota_core::settings::LogLevel;
+use quota_wire::audit::{AuditEvent, AuditKind};
 use std::os::fd::OwnedFd;
 
 impl Server {
@@ -66,7 +67,9 @@ impl Server {
             }
         }
         if members.is_empty() && jobs.is_empty() && !self.registry.stays_paused(record) {
-            return self.store.remove(&record.name);
+            let (tenant, reason) = (record.name.clone(), "its processes ended while no daemon was there".to_owned());
+            self.record(AuditEvent { reason: Some(reason), ..about(AuditKind::Released, record) });
+            return self.store.remove(&tenant);
         }
         let tenant = self.registry.adopt(record, &members, &jobs);
         if let Some(pages) = pages {
@@ -78,8 +81,11 @@ impl Server {
             }
         }
         let (members, jobs) = (members.len(), jobs.len());
-        let text = format!("tenant {}: taken back with {members} processes and {jobs} jobs", record.name);
-        log::line(LogLevel::Info, format_args!("{text}"));
+        let reason = Some(format!("taken back with {members} processes and {jobs} jobs"));
+        let event = AuditEvent { reason, ..about(AuditKind::Adopted, record) };
+        let mut actions = Vec::new();
+        self.registry.note_grants_of(tenant, event, &mut actions);
+        self.perform(actions);
     }
 
     /// The tenant's pages, through whichever of its processes lets us.
@@ -110,4 +116,8 @@ impl Server {
         self.notices.insert(id, notice);
         Some(id)
     }
+}
+
+fn about(event: AuditKind, record: &TenantRecord) -> AuditEvent {
+    AuditEvent { event, tenant: Some(record.name.clone()), uid: Some(record.owner), ..AuditEvent::default() }
 }

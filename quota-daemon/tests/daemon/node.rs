@@ -112,10 +112,14 @@ impl Node {
 
     /// Kills the daemon, and starts another one in its place.
     pub(crate) fn restart(&mut self, machine: &str) {
+        self.restart_with(machine, &[]);
+    }
+
+    pub(crate) fn restart_with(&mut self, machine: &str, arguments: &[&str]) {
         let mut daemon = self.daemon.take().expect("started");
         daemon.kill().expect("it lives");
         daemon.wait().expect("it lived");
-        self.daemon = Some(self.command(machine, &[]).stderr(Stdio::null()).spawn().expect("it starts"));
+        self.daemon = Some(self.command(machine, arguments).stderr(Stdio::null()).spawn().expect("it starts"));
         eventually("the new one listens", || Connection::connect(&self.socket(), Instant::now()).is_ok());
     }
 

@@ -1,6 +1,7 @@
 //! `gpuquota`: runs jobs under quotas, and shows and changes what they have.
 #![deny(unsafe_code)]
 
+mod audit;
 mod completions;
 mod cuda;
 mod daemons;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Command::Pause(options) => set::pause(&options.tenant, true),
         Command::Resume(options) => set::pause(&options.tenant, false),
         Command::Apply(options) => set::apply(&options.file, options.dry_run),
+        Command::Audit(options) => audit::audit(&options),
         Command::Env(options) => environment::print(&options),
         Command::Doctor(options) => doctor::doctor(options.output),
         Command::Demo(options) => demo::demo(&options),

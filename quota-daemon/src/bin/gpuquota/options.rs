@@ -41,6 +41,12 @@ pub(crate) enum Command {
     Resume(TenantOptions),
     /// Replace the daemon's document; refused whole on one mistake
     Apply(ApplyOptions),
+    /// Show who asked, got, was refused and changed what; an ordinary user sees what is about their own processes
+    ///
+    /// The daemon keeps the last 1024 events. Where its document says `audit: {path: FILE, keep: 30d}` it writes all of them
+    /// to that file, one JSON object a line. Numbers (`seq`) go on without a gap within one `run` of the daemon; an event
+    /// `lost` says how many are missing.
+    Audit(AuditOptions),
     /// Print `export NAME=value` lines: what `run` would set, for scripts and images
     Env(JobOptions),
     /// Check this machine, say what is wrong and how to mend it
@@ -134,6 +140,29 @@ pub(crate) struct ShowOptions {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct AuditOptions {
+    /// Go on with what happens from now on
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// How to show it; JSON is one object a line
+    #[arg(short, long, value_enum, default_value_t = AuditOutput::Table)]
+    pub(crate) output: AuditOutput,
+    /// Of this tenant only
+    #[arg(long, value_name = "NAME")]
+    pub(crate) tenant: Option<String>,
+    /// Of these kinds only: asked, granted, queued, refused, cancelled, expired, joined, left, died, released, adopted,
+    /// changed, interrupted, resumed, bypass, lost, started, stopped
+    #[arg(long, value_name = "EVENT", value_delimiter = ',')]
+    pub(crate) event: Vec<String>,
+    /// Not before: 10m, 2d, or a time such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<String>,
+    /// Only so many, the newest
+    #[arg(short = 'n', long = "newest", value_name = "N")]
+    pub(crate) newest: Option<u32>,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DoctorOptions {
     /// How to show it
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
@@ -165,6 +194,12 @@ pub(crate) struct CompletionsOptions {
 pub(crate) enum Output {
     Table,
     Wide,
+    Json,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum AuditOutput {
+    Table,
     Json,
 }
 
