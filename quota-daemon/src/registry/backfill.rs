@@ -41,6 +41,10 @@ impl Registry {
     }
 
     fn leaves_room(&self, index: usize, quota: &Quota, before: &[&Job]) -> bool {
+        if self.devices[index].is_oversubscribed() {
+            // What comes back when somebody ends is of two kinds there, which sums of one don't tell.
+            return false;
+        }
         let mut needs = Vec::new();
         let mut guaranteed = quota.guarantee.map_or(0, |guarantee| guarantee.hundredths());
         for job in before {

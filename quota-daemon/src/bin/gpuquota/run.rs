@@ -36,7 +36,8 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
         .map(|simulated| simulated.environment(variable("LD_LIBRARY_PATH").as_deref()))
         .unwrap_or_default();
     let place = place(simulated.as_ref())?;
-    let admit = admit(&asked, tenant, &options.job, &options.command, queue);
+    let admit =
+        Admit { oversubscribe: options.oversubscribe, ..admit(&asked, tenant, &options.job, &options.command, queue) };
     let (connection, granted) = placed(&place, simulated.as_ref(), &surroundings, &admit)?;
     let mut environment = surroundings;
     environment.push(preload);
@@ -87,6 +88,7 @@ fn admit(
         priority: asked.priority.map(|priority| priority.to_string()),
         device: options.device.clone(),
         queue,
+        ..Admit::default()
     }
 }
 
