@@ -1,7 +1,6 @@
 //! The node's document, `/etc/gpuquota/gpuquota.yaml`: read once, whole, or refused with one line.
 //!
-//! What this version can't enforce but would change who is protected from whom (MIG, MPS, own devices,
-//! oversubscription) is refused. What merely has no effect yet is accepted and listed by
+//! What this version can't enforce but would change who is protected from whom (MIG, MPS, own devices) is refused. What merely has no effect yet is accepted and listed by
 //! [`Document::without_effect`], so that a document for a later version can be checked in.
 
 mod raw;
@@ -10,6 +9,7 @@ mod schedule;
 use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
+use quota_wire::page::FIRM_PARTS;
 use raw::{RawAudit, RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
 pub use schedule::{Minute, Variant};
 use std::path::{Path, PathBuf};
@@ -90,6 +90,8 @@ pub struct DeviceRule {
     pub reserve: Option<Bytes>,
     /// Most tenants at a time; 1 for `sharing: exclusive`.
     pub jobs_max: Option<u32>,
+    /// All quotas together, in percent of the capacity: 100 to [`OVERSUBSCRIBE_MAX`].
+    pub oversubscribe: Option<u32>,
     /// Memory quota of a job that asks for none.
     pub default_memory: Option<MemorySize>,
     /// Compute cap of a job that asks for none.
@@ -125,6 +127,8 @@ pub struct TenantRule {
     pub weight: Option<u32>,
     /// Its class.
     pub priority: Priority,
+    /// Its memory may be moved to the host, and its quota lie beyond what the device has.
+    pub oversubscribe: bool,
     /// Whose processes belong to it; anybody's who gives the name, when nothing is said.
     pub matches: MatchRule,
 }
@@ -302,13 +306,12 @@ fn device_rule(place: &str, raw: &RawDevice) -> Result<DeviceRule, DocumentError
             ));
         }
     };
-    if let Some(Scalar(text)) = raw.oversubscribe.as_ref().filter(|scalar| scalar.0.parse() != Ok(1.0)) {
-        return Err(value(&format!("{place}.oversubscribe"), text, "this version can't do it", "1.0"));
-    }
     let new = schedule::new_jobs(place, raw.slices.as_ref(), raw.defaults.as_ref(), raw.max_jobs.as_ref())?;
+    let oversubscribe = format!("{place}.oversubscribe");
     let rule = DeviceRule {
         select: raw.select.as_ref().map_or_else(|| "all".to_owned(), |scalar| scalar.0.clone()),
         reserve: read(&format!("{place}.memory_reserve"), raw.memory_reserve.as_ref(), RESERVE_FORM, str::parse)?,
+        oversubscribe: read(&oversubscribe, raw.oversubscribe.as_ref(), OVERSUBSCRIBE_FORM, parse_oversubscribe)?,
         ..DeviceRule::default()
     }
     .with(new);
@@ -319,6 +322,20 @@ fn jobs_max(place: &str, scalar: Option<&Scalar>) -> Result<Option<u32>, Documen
     read(place, scalar, "a whole number from 1 to 1024", |text| {
         text.parse::<u32>().ok().filter(|jobs| (1..=1024).contains(jobs)).ok_or("it is out of range")
     })
+}
+
+/// The largest oversubscription, in percent: the parts of dynamic quotas that can't be moved then still fit the device.
+pub const OVERSUBSCRIBE_MAX: u32 = 100 * FIRM_PARTS as u32;
+/// What an oversubscription looks like.
+const OVERSUBSCRIBE_FORM: &str = "1.0 to 4.0, with two decimals at most";
+
+/// A factor, as percent.
+fn parse_oversubscribe(text: &str) -> Result<u32, &'static str> {
+    let percent = text.parse::<f64>().map_err(|_| "it is not a number")? * 100.0;
+    if !(100.0..=f64::from(OVERSUBSCRIBE_MAX)).contains(&percent) {
+        return Err("it is out of range");
+    }
+    if (percent - percent.round()).abs() > 1e-6 { Err("it has too many decimals") } else { Ok(percent.round() as u32) }
 }
 
 /// What a reserve looks like.
@@ -357,9 +374,14 @@ fn tenant_rule(place: &str, raw: &RawTenant) -> Result<TenantRule, DocumentError
             parse_priority,
         )?
         .unwrap_or_default(),
+        oversubscribe: raw.oversubscribe.unwrap_or(false),
         matches: raw.matches.as_ref().map(match_rule).unwrap_or_default(),
         name,
     };
+    if rule.oversubscribe && rule.memory.is_none() {
+        let expected = "a memory quota beside it";
+        return Err(value(&format!("{place}: oversubscribe"), "true", "it needs a quota to go beyond", expected));
+    }
     match (rule.guarantee, rule.compute) {
         (Some(guarantee), Some(cap)) if guarantee > cap => {
             let reason = format!("it is above the limit {cap}");

@@ -6,7 +6,8 @@
 //! A *tenant* has a name, an owner and a grant per device. It comes from the document (and stays), from
 //! `gpuquota run`, or from the first process that says hello, and goes with its last `run` and process.
 //! A *member* is a process of a tenant; it leaves when the kernel says that it is dead. The sum of the
-//! memory quotas granted on a device never exceeds the device's capacity.
+//! memory quotas granted on a device never exceeds the device's capacity; where it is oversubscribed, that holds for
+//! what of them can't be moved to the host.
 
 mod admission;
 mod backfill;
@@ -116,6 +117,8 @@ pub struct SharedDevice {
     pub reserve: Bytes,
     /// Most tenants at a time.
     pub jobs_max: Option<u32>,
+    /// All quotas together, in percent of the capacity; above 100 there may be dynamic ones.
+    pub oversubscribe: u32,
     default_memory: Option<MemorySize>,
     default_compute: Option<Percent>,
 }
@@ -125,7 +128,20 @@ impl SharedDevice {
     pub fn capacity(&self) -> Bytes {
         Bytes(self.total.0.saturating_sub(self.reserve.0))
     }
+
+    /// What all quotas may be together; what of them can't be moved to the host, no more than the capacity.
+    pub fn quotas_max(&self) -> Bytes {
+        Bytes((u128::from(self.capacity().0) * u128::from(self.oversubscribe) / 100) as u64)
+    }
+
+    /// True when memory on it may be moved to the host.
+    pub fn is_oversubscribed(&self) -> bool {
+        self.oversubscribe > OVERSUBSCRIBE_NONE
+    }
 }
+
+/// All quotas together are what there is.
+const OVERSUBSCRIBE_NONE: u32 = 100;
 
 /// What the command line says instead of the document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -247,7 +263,8 @@ impl Registry {
 
     /// What holds for a tenant on a device: its grant, or less where one of its members asked for less.
     pub fn effective(&self, tenant: TenantId, device: usize) -> Option<Quota> {
-        self.tenants.get(&tenant)?.effective(device)
+        let quota = self.tenants.get(&tenant)?.effective(device)?;
+        Some(Quota { crowded: self.devices[device].is_oversubscribed(), ..quota })
     }
 
     /// How device time is shared out.
@@ -493,6 +510,7 @@ impl From<&crate::devices::Device> for SharedDevice {
             total: device.total,
             reserve: RESERVE_DEFAULT,
             jobs_max: None,
+            oversubscribe: OVERSUBSCRIBE_NONE,
             default_memory: None,
             default_compute: None,
         }
@@ -502,6 +520,7 @@ impl From<&crate::devices::Device> for SharedDevice {
 impl SharedDevice {
     fn set_rule(&mut self, rule: &DeviceRule, overrides: Overrides) -> Result<(), String> {
         self.reserve = overrides.reserve.or(rule.reserve).unwrap_or(RESERVE_DEFAULT);
+        self.oversubscribe = rule.oversubscribe.unwrap_or(OVERSUBSCRIBE_NONE);
         if self.reserve >= self.total {
             let (reserve, total) = (self.reserve.human(), self.total.human());
             return Err(format!("a reserve of {reserve} leaves nothing of the {total} of device {}", self.uuid_text));
@@ -550,6 +569,8 @@ impl TenantRule {
             guarantee: self.guarantee,
             weight: self.weight.unwrap_or(WEIGHT_DEFAULT),
             priority: self.priority,
+            dynamic: self.oversubscribe,
+            crowded: false,
         }
     }
 }
@@ -562,6 +583,7 @@ struct Ask {
     guarantee: Option<Percent>,
     weight: Option<u32>,
     priority: Option<Priority>,
+    dynamic: bool,
 }
 
 impl Ask {
@@ -573,6 +595,8 @@ impl Ask {
             guarantee: self.guarantee,
             weight: self.weight.unwrap_or(WEIGHT_DEFAULT),
             priority: self.priority.unwrap_or_default(),
+            dynamic: self.dynamic,
+            crowded: false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the tenant may still take on one device: reserve, call the driver, commit.
 
+mod firm;
 mod parts;
 mod words;
 
@@ -28,6 +29,8 @@ pub(crate) struct Account {
     member: &'static Member,
     device: usize,
     place: DeviceId,
+    /// What it charges may be moved to the host.
+    moves: bool,
 }
 
 /// What was charged; plain data for the books of live memory.
@@ -139,7 +142,7 @@ pub(crate) fn all_with_memory() -> Vec<Account> {
 
 fn of_index(member: &'static Member, device: usize) -> Result<Account, Refusal> {
     match member.devices.get(device).and_then(|known| known.place) {
-        Some(place) => Ok(Account { member, device, place }),
+        Some(place) => Ok(Account { member, device, place, moves: false }),
         None => Err(Refusal::Quota),
     }
 }
@@ -291,7 +294,7 @@ impl Account {
 
     /// The cap, where it is less than the device has.
     fn binding_cap(&self) -> Option<Bytes> {
-        self.cap().filter(|cap| *cap < self.total())
+        self.cap().filter(|cap| *cap < self.total() || self.is_dynamic())
     }
 
     fn reserve_units(&self, units: Units) -> Result<(), Refusal> {
@@ -328,7 +331,7 @@ impl Account {
             return Err(Refusal::Quota);
         }
         if self.epoch_is_current() && member.ledger.charge(member.slot, self.place, units) {
-            return Ok(true);
+            return self.keep_if_firm(units, at_last);
         }
         if self.member.devices[self.device].is_new.swap(false, Ordering::Relaxed) {
             // There is a context, made where nobody saw it.
@@ -336,7 +339,8 @@ impl Account {
         }
         match self.grow(units)? {
             false if at_last => Err(self.deny(units.bytes())),
-            grown => Ok(grown),
+            false => Ok(false),
+            true => self.keep_if_firm(units, at_last),
         }
     }
 

@@ -28,6 +28,7 @@ mod link;
 mod live;
 mod log;
 mod meter;
+mod movable;
 mod names;
 mod overhead;
 mod pace;

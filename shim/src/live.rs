@@ -39,6 +39,11 @@ impl Block {
     pub(crate) fn is_shared(&self) -> bool {
         self.is_shared
     }
+
+    /// Whether it is managed memory.
+    pub(crate) fn is_soft(&self) -> bool {
+        matches!(self.size, Size::Soft(_))
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -78,27 +83,34 @@ pub(crate) fn reserve_block(account: Account, context: usize, bytes: u64) -> Res
     if bytes > SMALL_BLOCK_MAX {
         return reserve_whole(account, context, block_bytes(bytes).unwrap_or(u64::MAX));
     }
+    if let Some(pending) = reserve_small(account, context, bytes, false)? {
+        return Ok(pending);
+    }
+    account.relieve(bytes);
+    reserve_small(account, context, bytes, true)?.ok_or(Refusal::Quota)
+}
+
+/// Charges a block that shares pages with others; `None` when it doesn't fit, which `at_last` makes a refusal.
+pub(crate) fn reserve_small(
+    account: Account,
+    context: usize,
+    bytes: u64,
+    at_last: bool,
+) -> Result<Option<Pending>, Refusal> {
     let rounded = round_up(bytes, BLOCK_UNIT).unwrap_or(bytes);
     let key = SmallKey { context, device: account.device() };
     // The sum and the charge change together, or two threads could both count on the same page. Pools are trimmed
     // with the books closed, since that is a call of the driver.
-    let attempt = |at_last: bool| -> Result<Option<Pending>, Refusal> {
-        live(|live| {
-            let sum = live.small.entry(key).or_insert(0);
-            let more = pages(*sum + rounded).less(pages(*sum));
-            if more != Units::ZERO && !account.charge(more, at_last)? {
-                return Ok(None);
-            }
-            *sum += rounded;
-            let block = Block { context, device: key.device, size: Size::Small(rounded), is_shared: false };
-            Ok(Some(Pending { account, block }))
-        })
-    };
-    if let Some(pending) = attempt(false)? {
-        return Ok(pending);
-    }
-    account.relieve(bytes);
-    attempt(true)?.ok_or(Refusal::Quota)
+    live(|live| {
+        let sum = live.small.entry(key).or_insert(0);
+        let more = pages(*sum + rounded).less(pages(*sum));
+        if more != Units::ZERO && !account.charge(more, at_last)? {
+            return Ok(None);
+        }
+        *sum += rounded;
+        let block = Block { context, device: key.device, size: Size::Small(rounded), is_shared: false };
+        Ok(Some(Pending { account, block }))
+    })
 }
 
 /// Charges something that takes pages of its own.
@@ -110,7 +122,7 @@ pub(crate) fn reserve_whole(account: Account, context: usize, bytes: u64) -> Res
 
 /// Charges memory that may be on the host as well.
 pub(crate) fn reserve_soft(account: Account, context: usize, bytes: u64) -> Result<Pending, Refusal> {
-    let charge = account.reserve(bytes)?.commit();
+    let charge = account.movable().reserve(bytes)?.commit();
     account.add_soft(charge.units);
     // How much of it the device holds shows at the next measurement.
     overhead::mark_stale();
@@ -159,6 +171,11 @@ pub(crate) fn take(address: usize) -> Option<Block> {
 /// Puts back what [`take`] took: the driver did not free it.
 pub(crate) fn put_back(address: usize, block: Block) {
     live(|live| live.blocks.insert(address, block));
+}
+
+/// Whether there is managed memory at `address`.
+pub(crate) fn is_soft(address: usize) -> bool {
+    live(|live| live.blocks.get(&address).is_some_and(Block::is_soft))
 }
 
 /// Others were given a hold on the memory of the block at `address`.

@@ -57,7 +57,30 @@ pub(crate) struct Measured {
     account: Account,
     expected: Held,
     before: Option<Before>,
+    grows_from: Option<Witnessed>,
     kind: Kind,
+}
+
+/// What was charged and what was held before a call, where what is held alone says nothing: of a dynamic quota, any part may
+/// be on the host. What the call takes is then by how much more that is after it; what is moved meanwhile is mistaken for it.
+#[derive(Clone, Copy)]
+struct Witnessed {
+    used: Units,
+    held: Bytes,
+}
+
+impl Witnessed {
+    fn of(account: &Account) -> Option<Self> {
+        let is_wanted = account.is_dynamic() && account.soft() > Units::ZERO;
+        let held = is_wanted.then(|| meter::held(account, None, Patience::Long)).flatten()?;
+        Some(Self { used: account.own_used(), held })
+    }
+
+    /// What is held more now, and not charged since.
+    fn growth(self, used: Units, held: Bytes) -> Units {
+        let more = Units::holding(Bytes(held.0.saturating_sub(self.held.0))).unwrap_or(Units::ZERO);
+        more.less(used.less(self.used))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,17 +96,17 @@ enum Kind {
 pub(crate) fn before_context(account: Account) -> Result<Measured, Refusal> {
     account.sees_context();
     let cost = account.context_cost();
-    let before = meter::before(&account);
+    let (before, grows_from) = (meter::before(&account), Witnessed::of(&account));
     let expected = if account.is_unused() { account.force(cost) } else { account.reserve(cost.bytes().0)? };
-    Ok(Measured { account, expected, before, kind: Kind::Context })
+    Ok(Measured { account, expected, before, grows_from, kind: Kind::Context })
 }
 
 /// Before another call that takes memory; `bytes` is what it is expected to take. More than the device has is the
 /// driver's to refuse.
 pub(crate) fn before_call(account: Account, bytes: u64) -> Result<Measured, Refusal> {
     let bytes = if bytes > account.total().0 { 0 } else { bytes };
-    let before = meter::before(&account);
-    Ok(Measured { account, expected: account.reserve(bytes)?, before, kind: Kind::Other })
+    let (before, grows_from) = (meter::before(&account), Witnessed::of(&account));
+    Ok(Measured { account, expected: account.reserve(bytes)?, before, grows_from, kind: Kind::Other })
 }
 
 impl Measured {
@@ -103,12 +126,16 @@ impl Measured {
     }
 
     fn settle(self) -> Answer {
-        let Self { account, expected, before, kind } = self;
+        let Self { account, expected, before, grows_from, kind } = self;
         let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return keep(account, expected) };
         let reserved = expected.units();
         let read = || {
             let (last, held) = (account.last_slack(), meter::held(&account, before, Patience::Long)?);
-            let (correction, slack) = compare(&account, account.own_used().less(reserved), held, Cause::Unknown);
+            let used = account.own_used().less(reserved);
+            let (correction, slack) = compare(&account, used, held, Cause::Unknown);
+            let growth = grows_from.map_or(Units::ZERO, |before| before.growth(used, held));
+            let hides = growth > Units::ZERO && !matches!(correction, Correction::Raise(_));
+            let correction = if hides { Correction::Raise(growth) } else { correction };
             Some((correction, (last, slack)))
         };
         let Ok((correction, slack)) = measure(read) else { return keep(account, expected) };

@@ -42,7 +42,7 @@ pub const PASSED: &[Passed] = &[
         "cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool", "cuDeviceSetMemPool", "cuMemGetDefaultMemPool", "cuMemGetMemPool", "cuMemSetMemPool",
     ]) },
     Passed { reason: "moves or describes memory that is charged where it was allocated", what: What::Names(&[
-        "cuMemAdvise", "cuStreamAttachMemAsync", "cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess", "cuIpcGetMemHandle",
+        "cuMemAdvise", "cuStreamAttachMemAsync", "cuCtxEnablePeerAccess", "cuCtxDisablePeerAccess",
         "cuMemPoolExportPointer", "cuMemPoolExportToShareableHandle",
         "cuGraphicsMapResources", "cuGraphicsUnmapResources", "cuGLMapBufferObject", "cuGLMapBufferObjectAsync",
         "cuGLUnmapBufferObject", "cuGLUnmapBufferObjectAsync",

@@ -151,6 +151,9 @@ pub struct Admit {
     /// So many of them, which the daemon chooses; all when absent.
     #[serde(default)]
     pub count: Option<u32>,
+    /// Its memory may be moved to the host, and its quota lie beyond what the device has.
+    #[serde(default)]
+    pub oversubscribe: bool,
     /// Wait for room: milliseconds, or for ever; absent means don't.
     #[serde(default)]
     pub queue: Option<QueueLimit>,
@@ -299,6 +302,12 @@ pub struct ProcessRow {
     pub memory_used_bytes: u64,
     pub memory_quota_bytes: Option<u64>,
     pub memory_overhead_bytes: u64,
+    /// The quota is dynamic: its memory may be moved to the host.
+    #[serde(default)]
+    pub memory_dynamic: bool,
+    /// What of it the driver says is on the device; none where it doesn't say.
+    #[serde(default)]
+    pub memory_resident_bytes: Option<u64>,
     pub compute_used_percent: Option<f64>,
     pub compute_cap_percent: Option<f64>,
     pub compute_guarantee_percent: Option<f64>,
@@ -318,6 +327,10 @@ pub struct ProcessRow {
     pub started: String,
 }
 
+fn one() -> f64 {
+    1.0
+}
+
 /// One device; the object of `devices -o json`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs)] // As above.
@@ -327,7 +340,14 @@ pub struct DeviceRow {
     pub name: String,
     pub memory_total_bytes: u64,
     pub memory_capacity_bytes: u64,
+    /// All quotas together.
     pub memory_granted_bytes: u64,
+    /// What of that can't be moved to the host: at most the capacity.
+    #[serde(default)]
+    pub memory_firm_bytes: u64,
+    /// How many times the capacity all quotas may be together.
+    #[serde(default = "one")]
+    pub memory_oversubscribe: f64,
     pub memory_charged_bytes: u64,
     pub memory_used_bytes: u64,
     /// Share of the device's time used in the last second, by whomever.

@@ -7,7 +7,7 @@ use quota_core::{Bytes, Percent, Priority};
 /// Marks an initialised page ("gpuqpage").
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuqpage");
 /// Layout version; raised whenever the meaning of any byte changes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// What a process finds at the gate of a device before it launches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -32,6 +32,21 @@ impl Gate {
             _ => Self::Closed,
         }
     }
+}
+
+/// The tenant's own memory may be moved to the host.
+const DYNAMIC: u32 = 1;
+/// That of others on the device may, and makes room for the tenant's.
+const CROWDED: u32 = 2;
+/// Of a dynamic quota, what can't be moved is at least so much, where the quota is.
+const FIRM_LEAST: u64 = 512 << 20;
+/// And else one part in so many. No larger than the largest oversubscription: with quotas of that many times a device,
+/// what can't be moved still fits it.
+pub const FIRM_PARTS: u64 = 4;
+
+/// How much of a dynamic quota may be memory that can't be moved to the host: contexts, code, arrays, physical handles.
+pub fn firm_part(quota: Bytes) -> Bytes {
+    Bytes((quota.0 / FIRM_PARTS).max(FIRM_LEAST).min(quota.0))
 }
 
 /// A memory cap that is none.
@@ -71,7 +86,9 @@ struct DeviceQuota {
     gate: AtomicU32,
     /// Microseconds of predicted work that may be under way at a time while the gate is open.
     ahead_us: AtomicU32,
-    _reserved: [AtomicU32; 6],
+    /// Whose memory may be moved: bits of [`DYNAMIC`] and [`CROWDED`].
+    moving: AtomicU32,
+    _reserved: [AtomicU32; 5],
 }
 
 /// A quota on one device, as a value.
@@ -87,6 +104,10 @@ pub struct Quota {
     pub weight: u32,
     /// Class among contenders.
     pub priority: Priority,
+    /// Its memory may be moved to the host, all but [`firm_part`].
+    pub dynamic: bool,
+    /// Memory of others on the device may be, and makes room.
+    pub crowded: bool,
 }
 
 impl QuotaPage {
@@ -135,13 +156,28 @@ impl QuotaPage {
                 2 => Priority::High,
                 _ => Priority::Normal,
             },
+            dynamic: self.is_dynamic(device),
+            crowded: self.is_crowded(device),
         }
+    }
+
+    /// True when the tenant's memory may be moved to the host: one load, for the allocation path.
+    pub fn is_dynamic(&self, device: DeviceId) -> bool {
+        self.device(device).moving.load(Ordering::Relaxed) & DYNAMIC != 0
+    }
+
+    /// True when somebody's may: what the driver calls free is then less than what can be had.
+    pub fn is_crowded(&self, device: DeviceId) -> bool {
+        self.device(device).moving.load(Ordering::Relaxed) & (DYNAMIC | CROWDED) != 0
     }
 
     /// The daemon's side: makes `quota` hold on `device`.
     pub fn publish(&self, device: DeviceId, quota: &Quota) {
         let entry = self.device(device);
         let hundredths = |percent: Option<Percent>| percent.map_or(0, Percent::hundredths);
+        let moving = if quota.dynamic { DYNAMIC } else { 0 } | if quota.crowded { CROWDED } else { 0 };
+        // Before the cap: who sees the cap of a dynamic quota must not take it for one of memory that stays.
+        entry.moving.store(moving, Ordering::Release);
         entry.memory_cap_bytes.store(quota.memory_cap.map_or(NO_CAP, |cap| cap.0), Ordering::Relaxed);
         entry.compute_cap.store(hundredths(quota.compute_cap), Ordering::Relaxed);
         entry.guarantee.store(hundredths(quota.guarantee), Ordering::Relaxed);

@@ -114,6 +114,7 @@ pub(super) struct RawTenant {
     pub(super) priority: Option<Scalar>,
     pub(super) isolation: Option<String>,
     pub(super) borrow: Option<bool>,
+    pub(super) oversubscribe: Option<bool>,
     #[serde(rename = "match")]
     pub(super) matches: Option<RawMatch>,
 }

@@ -9,7 +9,7 @@ devices:
     memory_reserve: 512MiB
     max_jobs: 8
     defaults: {memory: 20GiB, compute: 25%}
-    oversubscribe: 1.0
+    oversubscribe: 1.25
 scheduling:
   policy: priority-fair
   quantum: 3ms
@@ -34,6 +34,7 @@ fn the_whole_document_is_understood() {
     let rule = &document.devices[0];
     assert_eq!((rule.select.as_str(), rule.reserve, rule.jobs_max), ("all", Some(Bytes(512 << 20)), Some(8)));
     assert_eq!(rule.default_memory, Some(MemorySize::Absolute(Bytes(20 << 30))));
+    assert_eq!((rule.oversubscribe, document.tenants[0].oversubscribe), (Some(125), false));
     let vision = &document.tenants[0];
     assert_eq!((vision.weight, vision.guarantee.map(Percent::hundredths)), (Some(200), Some(4000)));
     assert!(vision.matches.covers(1001, "/a.slice/vision-7"));
@@ -72,7 +73,13 @@ fn one_mistake_refuses_it_with_its_place() {
         ("tenants:\n  - {memory: 1GiB}\n", "name"),
         ("devices:\n  - {sharing: mps}\n", "this version can't do it"),
         ("devices:\n  - {sharing: sometimes}\n", "expected time-slice"),
-        ("devices:\n  - {oversubscribe: 2}\n", "this version can't do it"),
+        ("devices:\n  - {oversubscribe: 0.9}\n", "out of range; expected 1.0 to 4.0"),
+        ("devices:\n  - {oversubscribe: 4.01}\n", "devices[0].oversubscribe: \"4.01\": it is out of range"),
+        ("devices:\n  - {oversubscribe: 1.555}\n", "too many decimals"),
+        ("devices:\n  - {oversubscribe: nan}\n", "out of range"),
+        ("devices:\n  - {oversubscribe: much}\n", "it is not a number"),
+        ("tenants:\n  - {name: a, oversubscribe: true}\n", "tenant a: oversubscribe: \"true\": it needs a quota"),
+        ("tenants:\n  - {name: a, memory: 1GiB, oversubscribe: perhaps}\n", "line 2"),
         ("devices:\n  - {max_jobs: 0}\n", "out of range"),
         (
             "scheduling: {policy: random}\n",

@@ -3,7 +3,7 @@
 use super::{GUARANTEED_MAX, Registry, SharedDevice, Tenant, TenantId};
 use core::fmt;
 use quota_core::{Bytes, Percent};
-use quota_wire::page::Quota;
+use quota_wire::page::{Quota, firm_part};
 
 /// Tenants that a reason names.
 const NAMED_MAX: usize = 4;
@@ -66,24 +66,47 @@ impl Registry {
         Bytes(self.holders(device, except).map(|(_, memory)| memory.0).sum())
     }
 
+    /// What of that can't be moved to the host.
+    pub(super) fn firm(&self, device: usize, except: Option<TenantId>) -> Bytes {
+        Bytes(self.firm_holders(device, except).map(|(_, memory)| memory.0).sum())
+    }
+
     /// Tenants with a memory quota on a device.
     fn holders(&self, device: usize, except: Option<TenantId>) -> impl Iterator<Item = (&Tenant, Bytes)> {
         let others = self.tenants.iter().filter(move |(id, _)| Some(**id) != except);
         others.filter_map(move |(_, tenant)| Some((tenant, tenant.grants[device]?.quota.memory_cap?)))
     }
 
+    /// The same with what can't be moved.
+    fn firm_holders(&self, device: usize, except: Option<TenantId>) -> impl Iterator<Item = (&Tenant, Bytes)> {
+        let others = self.tenants.iter().filter(move |(id, _)| Some(**id) != except);
+        others.filter_map(move |(_, tenant)| Some((tenant, firm(&tenant.grants[device]?.quota)?)))
+    }
+
     fn could_ever_fit(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
         self.guarantee_could_fit(index, quota.guarantee, except)?;
         let device = &self.devices[index];
-        let Some(asked) = quota.memory_cap else { return Ok(()) };
-        let standing: u64 =
-            self.holders(index, except).filter(|(tenant, _)| tenant.is_standing()).map(|(_, memory)| memory.0).sum();
+        if quota.dynamic && !device.is_oversubscribed() {
+            return Err(NoRoom::Never(format!(
+                "--oversubscribe: device {index} is not oversubscribed; the daemon's document allows it with devices[].oversubscribe above 1.0"
+            )));
+        }
+        let (Some(asked), Some(firm)) = (quota.memory_cap, firm(quota)) else {
+            let reason = "--oversubscribe: it needs a quota to go beyond; give --memory".to_owned();
+            return if quota.dynamic { Err(NoRoom::Never(reason)) } else { Ok(()) };
+        };
+        let standing: u64 = self
+            .firm_holders(index, except)
+            .filter(|(tenant, _)| tenant.is_standing())
+            .map(|(_, memory)| memory.0)
+            .sum();
         if asked > device.capacity() {
             let (asked, capacity) = (asked.human(), capacity_in_words(device));
             return Err(NoRoom::Never(format!("{asked} on device {index} can never fit: {capacity}")));
         }
-        if asked.0 + standing > device.capacity().0 {
-            let (asked, capacity, standing) = (asked.human(), capacity_in_words(device), Bytes(standing).human());
+        if firm.0 + standing > device.capacity().0 {
+            let asked = asked_in_words(firm, quota);
+            let (capacity, standing) = (capacity_in_words(device), Bytes(standing).human());
             return Err(NoRoom::Never(format!(
                 "{asked} on device {index} can never fit: {capacity}, {standing} of it set aside by the daemon's document"
             )));
@@ -92,23 +115,56 @@ impl Registry {
     }
 
     fn fits_now(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
-        let capacity = self.devices[index].capacity();
-        let granted = self.granted(index, except);
-        if let Some(asked) = quota.memory_cap.filter(|asked| asked.0 + granted.0 > capacity.0) {
-            let holders: Vec<String> = self
-                .holders(index, except)
-                .map(|(tenant, memory)| format!("{}: {}", tenant.name, memory.human()))
-                .collect();
+        let device = &self.devices[index];
+        let (capacity, firm_granted) = (device.capacity(), self.firm(index, except));
+        if let Some(asked) = firm(quota).filter(|asked| asked.0 + firm_granted.0 > capacity.0) {
+            let asked = asked_in_words(asked, quota);
+            let granted = in_words(self.firm_holders(index, except));
+            let what = if device.is_oversubscribed() { "of it granted as memory that stays," } else { "granted" };
             return Err(NoRoom::NotNow(format!(
-                "{} on device {index} do not fit: {} capacity, {} granted to {}, {} left",
+                "{asked} on device {index} do not fit: {} capacity, {} {what} to {granted}, {} left",
+                capacity.human(),
+                firm_granted.human(),
+                Bytes(capacity.0.saturating_sub(firm_granted.0)).human()
+            )));
+        }
+        let (most, granted) = (device.quotas_max(), self.granted(index, except));
+        if let Some(asked) = quota.memory_cap.filter(|asked| asked.0 + granted.0 > most.0) {
+            return Err(NoRoom::NotNow(format!(
+                "{} on device {index} do not fit: {} may be granted ({} times {} capacity), {} granted to {}, {} left",
                 asked.human(),
+                most.human(),
+                f64::from(device.oversubscribe) / 100.0,
                 capacity.human(),
                 granted.human(),
-                tenants_in_words(&holders),
-                Bytes(capacity.0.saturating_sub(granted.0)).human()
+                in_words(self.holders(index, except)),
+                Bytes(most.0.saturating_sub(granted.0)).human()
             )));
         }
         self.guarantee_fits(index, quota.guarantee, except)
+    }
+
+    /// Says why the memory granted on a device doesn't go with it, when it doesn't.
+    pub(super) fn check_memory(&self, index: usize, device: &SharedDevice) -> Result<(), String> {
+        let dynamic = |tenant: &&Tenant| tenant.grants[index].is_some_and(|grant| grant.quota.dynamic);
+        let dynamic = self.tenants.values().find(dynamic).filter(|_| !device.is_oversubscribed());
+        if let Some(tenant) = dynamic {
+            let name = &tenant.name;
+            return Err(format!(
+                "device {index}: tenant {name} is oversubscribed, so `oversubscribe` must be above 1.0"
+            ));
+        }
+        let (granted, capacity) = (self.firm(index, None), device.capacity());
+        if granted > capacity {
+            let (granted, capacity) = (granted.human(), capacity.human());
+            return Err(format!("device {index}: {granted} would be granted of {capacity} capacity"));
+        }
+        let (granted, most) = (self.granted(index, None), device.quotas_max());
+        if granted > most {
+            let (granted, most) = (granted.human(), most.human());
+            return Err(format!("device {index}: {granted} would be granted of {most} that may be"));
+        }
+        Ok(())
     }
 
     fn guarantee_fits(&self, index: usize, asked: Option<Percent>, except: Option<TenantId>) -> Result<(), NoRoom> {
@@ -167,6 +223,24 @@ impl Tenant {
     fn guaranteed(&self, device: usize) -> u32 {
         self.grants[device].and_then(|grant| grant.quota.guarantee).map_or(0, Percent::hundredths)
     }
+}
+
+/// What of a quota can't be moved to the host.
+pub(super) fn firm(quota: &Quota) -> Option<Bytes> {
+    quota.memory_cap.map(|cap| if quota.dynamic { firm_part(cap) } else { cap })
+}
+
+/// What is asked for, of which so much can't be moved.
+fn asked_in_words(firm: Bytes, quota: &Quota) -> String {
+    match quota.memory_cap {
+        Some(all) if quota.dynamic => format!("{} of {}, which can't be moved,", firm.human(), all.human()),
+        _ => firm.human(),
+    }
+}
+
+fn in_words<'a>(holders: impl Iterator<Item = (&'a Tenant, Bytes)>) -> String {
+    let holders: Vec<String> = holders.map(|(tenant, memory)| format!("{}: {}", tenant.name, memory.human())).collect();
+    tenants_in_words(&holders)
 }
 
 fn in_percent(hundredths: u32) -> String {

@@ -4,9 +4,10 @@
 //! misses `m` bytes starts as soon as those that have ended had `m` together. What may be given beside it is the least
 //! that any set of them with at least `m` has beyond `m`: with more, the one that ends exactly that set would wait on.
 
-use super::admission::NoRoom;
+use super::admission::{NoRoom, firm};
 use super::job::Job;
 use super::{Registry, TenantId};
+use quota_core::Bytes;
 use quota_wire::page::Quota;
 
 /// Steps in which sums of memory are looked through, at most: 2 TiB by the MiB. Sizes that need more leave nothing.
@@ -42,29 +43,29 @@ impl Registry {
     }
 
     fn leaves_room(&self, index: usize, quota: &Quota, before: &[&Job]) -> bool {
-        let mut needs = Vec::new();
-        let mut guaranteed = quota.guarantee.map_or(0, |guarantee| guarantee.hundredths());
+        let mut wanted = Vec::new();
         for job in before {
             let wants = self.tenant_of_job(job).and_then(|tenant| self.wants_of_job(job, tenant));
             let Ok(wants) = wants else { return false };
-            for (_, wanted) in wants.iter().filter(|(wanted, _)| *wanted == index) {
-                needs.push(wanted.memory_cap.map_or(0, |cap| cap.0));
-                guaranteed += wanted.guarantee.map_or(0, |guarantee| guarantee.hundredths());
-            }
+            wanted.extend(wants.into_iter().filter(|(device, _)| *device == index).map(|(_, quota)| quota));
         }
-        // Nor is a part of the guarantees.
+        // No part of the guarantees is given away either.
+        let guarantees = wanted.iter().chain([quota]).filter_map(|quota| quota.guarantee);
+        let guaranteed: u32 = guarantees.map(|guarantee| guarantee.hundredths()).sum();
         if quota.guarantee.is_some() && guaranteed + self.guaranteed(index, None) > super::GUARANTEED_MAX {
             return false;
         }
-        let asked = quota.memory_cap.map_or(0, |cap| cap.0);
-        let free = self.devices[index].capacity().0.saturating_sub(self.granted(index, None).0);
-        asked <= spare(free, &needs, &self.may_end(index))
-    }
-
-    /// The quotas on a device that come back when somebody ends.
-    fn may_end(&self, index: usize) -> Vec<u64> {
-        let ending = self.tenants.values().filter(|tenant| !tenant.is_standing());
-        ending.filter_map(|tenant| Some(tenant.grants[index]?.quota.memory_cap?.0)).collect()
+        let device = &self.devices[index];
+        let leaves = |most: Bytes, granted: Bytes, part: fn(&Quota) -> Option<Bytes>| {
+            let part_of = |quota: &Quota| part(quota).map_or(0, |part| part.0);
+            let needs: Vec<u64> = wanted.iter().map(part_of).collect();
+            let ending = self.tenants.values().filter(|tenant| !tenant.is_standing());
+            let running: Vec<u64> = ending.filter_map(|tenant| Some(part(&tenant.grants[index]?.quota)?.0)).collect();
+            part_of(quota) <= spare(most.0.saturating_sub(granted.0), &needs, &running)
+        };
+        leaves(device.capacity(), self.firm(index, None), firm)
+            && (!device.is_oversubscribed()
+                || leaves(device.quotas_max(), self.granted(index, None), |quota| quota.memory_cap))
     }
 }
 

@@ -91,6 +91,12 @@ impl Registry {
                 _ => Action::Publish(id),
             });
         }
+        let factors = |registry: &Self| registry.devices.iter().map(|it| it.oversubscribe).collect::<Vec<_>>();
+        if factors(self) != factors(&next) {
+            // What is shown to all others as free follows from it.
+            let standing = self.standing();
+            actions.extend(next.tenants.keys().filter(|id| !standing.contains(id)).map(|id| Action::Publish(*id)));
+        }
         if self.rules != next.rules {
             actions.push(Action::Reschedule);
         }
@@ -172,6 +178,13 @@ impl Registry {
             tenant.origin = Origin::Job;
             return Ok(());
         };
+        let was_dynamic = tenant.grants.iter().flatten().any(|grant| grant.quota.dynamic);
+        if tenant.is_active() && was_dynamic != rule.oversubscribe {
+            return Err(format!(
+                "tenant {}: oversubscribe: its processes have their memory already; it can change once they have ended",
+                tenant.name
+            ));
+        }
         tenant.origin = Origin::Document(rule.matches.clone());
         let wants: Vec<(usize, Quota)> =
             self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
@@ -189,14 +202,7 @@ impl Registry {
                     "device {index}: {guaranteed}% of compute would be guaranteed, of {most}% that can be"
                 ));
             }
-            let (granted, capacity) = (self.granted(index, None), device.capacity());
-            if granted > capacity {
-                return Err(format!(
-                    "device {index}: {} would be granted of {} capacity",
-                    granted.human(),
-                    capacity.human()
-                ));
-            }
+            self.check_memory(index, device)?;
         }
         Ok(())
     }
@@ -212,6 +218,7 @@ impl Registry {
                 guarantee: ask.guarantee.or(now.guarantee),
                 weight: ask.weight.unwrap_or(now.weight),
                 priority: ask.priority.unwrap_or(now.priority),
+                ..now
             };
             Some((index, quota))
         };

@@ -212,6 +212,7 @@ fn ask(hello: &Hello, device: &DeviceAsk) -> Ask {
         guarantee: hello.guarantee.and_then(Percent::from_hundredths),
         weight: hello.weight,
         priority: hello.priority.as_deref().and_then(|word| parse_priority(word).ok()),
+        dynamic: false,
     }
 }
 

@@ -30,6 +30,8 @@ pub(super) struct Wish {
     pub(super) guarantee: Option<Percent>,
     pub(super) weight: Option<u32>,
     pub(super) priority: Option<Priority>,
+    /// Its memory may be moved to the host.
+    pub(super) dynamic: bool,
 }
 
 impl Wish {
@@ -55,6 +57,7 @@ impl Wish {
             guarantee: percent("guarantee", guarantee)?,
             weight,
             priority: priority.map(class).transpose()?,
+            dynamic: false,
         };
         if weight.is_some_and(|weight| !(1..=10_000).contains(&weight)) {
             return Err(format!("weight: it is out of range; expected {}", quota_core::settings::WEIGHT_FORM));
@@ -70,6 +73,7 @@ impl Wish {
             guarantee: self.guarantee,
             weight: self.weight,
             priority: self.priority,
+            dynamic: self.dynamic,
         }
     }
 }
@@ -106,7 +110,7 @@ impl Registry {
             command: clean(&admit.command),
             devices,
             count,
-            wish,
+            wish: Wish { dynamic: admit.oversubscribe, ..wish },
         })
     }
 }

@@ -49,6 +49,8 @@ pub(super) fn lines(now: &Registry, next: &Registry, usage: &dyn Usage) -> Strin
 fn device(index: usize, was: &SharedDevice, is: &SharedDevice, lines: &mut Vec<String>) {
     let mut note = |what: &str, was: String, is: String| changed(lines, &format!("device {index}: {what}"), was, is);
     note("capacity", was.capacity().human(), is.capacity().human());
+    let factor = |device: &SharedDevice| (f64::from(device.oversubscribe) / 100.0).to_string();
+    note("oversubscribe", factor(was), factor(is));
     note("max_jobs", or_none(was.jobs_max), or_none(is.jobs_max));
     note("default memory", or_none(was.default_memory), or_none(is.default_memory));
     note("default compute", or_none(was.default_compute), or_none(is.default_compute));
@@ -80,6 +82,7 @@ fn tenant(now: &Registry, next: &Registry, id: TenantId, usage: &dyn Usage, line
         note("compute", or_none(was.compute_cap), or_none(is.compute_cap));
         note("guarantee", or_none(was.guarantee), or_none(is.guarantee));
         note("weight", was.weight.to_string(), is.weight.to_string());
+        note("oversubscribe", was.dynamic.to_string(), is.dynamic.to_string());
         note("priority", was.priority.to_string(), is.priority.to_string());
         let used = now.charged(id, index, usage);
         if is.memory_cap.is_some_and(|cap| used > cap) {

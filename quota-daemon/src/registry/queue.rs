@@ -209,6 +209,12 @@ impl Registry {
                 wants.push((*index, ask.on(&self.devices[*index])));
                 continue;
             };
+            if job.wish.dynamic && !grant.quota.dynamic {
+                let name = job.tenant.as_deref().unwrap_or_default();
+                return Err(NoRoom::Never(format!(
+                    "--oversubscribe: tenant {name} has memory that stays on device {index}; choose another name, or leave it out"
+                )));
+            }
             match (ask.memory, grant.quota.memory_cap) {
                 (Some(asked), Some(cap)) if asked > cap => {
                     let name = job.tenant.as_deref().unwrap_or_default();

@@ -59,6 +59,8 @@ pub struct QuotaRecord {
     guarantee: Option<u32>,
     weight: u32,
     priority: String,
+    #[serde(default)]
+    dynamic: bool,
 }
 
 /// A process that was a member.
@@ -93,6 +95,7 @@ impl From<&Quota> for QuotaRecord {
             guarantee: quota.guarantee.map(Percent::hundredths),
             weight: quota.weight,
             priority: quota.priority.to_string(),
+            dynamic: quota.dynamic,
         }
     }
 }
@@ -105,6 +108,8 @@ impl QuotaRecord {
             guarantee: self.guarantee.and_then(Percent::from_hundredths),
             weight: self.weight,
             priority: parse_priority(&self.priority).unwrap_or_default(),
+            dynamic: self.dynamic,
+            crowded: false,
         }
     }
 }
@@ -208,6 +213,12 @@ impl Registry {
             let renewed = found.is_some() && tenant.grants[device].is_some_and(|now| now.admitted != grant.admitted);
             if !renewed {
                 tenant.grants[device] = Some(grant);
+            }
+            // The processes have their memory: where it may lie is as it was.
+            if let Some(now) = &mut tenant.grants[device]
+                && !members.is_empty()
+            {
+                (now.quota.dynamic, now.admitted.dynamic) = (grant.quota.dynamic, grant.admitted.dynamic);
             }
         }
         tenant.members.extend(members);

@@ -119,6 +119,8 @@ impl Registry {
                 memory_total_bytes: device.total.0,
                 memory_capacity_bytes: device.capacity().0,
                 memory_granted_bytes: self.granted(index, None).0,
+                memory_firm_bytes: self.firm(index, None).0,
+                memory_oversubscribe: f64::from(device.oversubscribe) / 100.0,
                 memory_charged_bytes: charged,
                 memory_used_bytes: seen.and_then(|seen| seen.used).unwrap_or_default().0,
                 compute_used_percent: self.used_percent(index, view),
@@ -177,6 +179,7 @@ impl Registry {
             let beyond = driver.unwrap_or_default().0.saturating_sub(charged.0);
             let overhead = Bytes(usage.overhead(id, member.slot, index).0.min(charged.0) + beyond);
             let row = self.member_row(tenant, member, index, charged, overhead);
+            let row = ProcessRow { memory_resident_bytes: driver.map(|bytes| bytes.0), ..row };
             rows.push(with_compute(row, tenant, name, view));
         };
         for index in 0..self.devices.len() {
@@ -217,6 +220,7 @@ impl Registry {
             memory_used_bytes: charged.0,
             memory_quota_bytes: quota.memory_cap.map(|cap| cap.0),
             memory_overhead_bytes: overhead.0,
+            memory_dynamic: quota.dynamic,
             compute_used_percent: None,
             compute_cap_percent: percent(quota.compute_cap),
             compute_guarantee_percent: percent(quota.guarantee),

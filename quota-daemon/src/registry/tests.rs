@@ -3,6 +3,7 @@
 mod audit;
 mod compute;
 mod document;
+mod dynamic;
 mod order;
 mod placement;
 mod queue;

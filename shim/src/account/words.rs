@@ -41,6 +41,23 @@ impl Account {
         Refusal::Quota
     }
 
+    pub(super) fn deny_firm(&self, asked: Bytes, most: Bytes) -> Refusal {
+        static SAID: log::Once = log::Once::new();
+        let level = if SAID.first() { LogLevel::Warn } else { LogLevel::Info };
+        log::line(
+            level,
+            format_args!(
+                "out of memory: {} that can't be moved to the host asked on device {}, {} of at most {} in use (tenant {} is oversubscribed); raise its quota, or run it without --oversubscribe",
+                asked.human(),
+                self.device,
+                self.firm_used().human(),
+                most.human(),
+                self.member.tenant
+            ),
+        );
+        Refusal::Quota
+    }
+
     pub(super) fn stuck(&self, why: &str) -> Refusal {
         static SAID: log::Once = log::Once::new();
         if SAID.first() {

@@ -6,7 +6,7 @@ use super::{Called, call, when_done};
 use crate::entry::id;
 use crate::names::Id;
 use crate::real;
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use driver_api::*;
 
 /// The pool from which a device's streams allocate.
@@ -68,6 +68,44 @@ pub(crate) fn free_async(pointer: CUdeviceptr, stream: CUstream, per_thread: boo
     } else {
         call!(cuMemFreeAsync(pointer => CUdeviceptr, stream => CUstream))
     };
+    when_done(code, ())
+}
+
+/// Whether a device brings managed memory in page by page, and lets it go when it is full.
+pub(crate) fn has_concurrent_managed_access(device: CUdevice) -> bool {
+    const CONCURRENT_MANAGED_ACCESS: c_int = 89;
+    let mut value: c_int = 0;
+    let code = call!(cuDeviceGetAttribute(
+        &mut value => *mut c_int,
+        CONCURRENT_MANAGED_ACCESS => c_int,
+        device => CUdevice,
+    ));
+    code.is_success() && value != 0
+}
+
+/// Managed memory that every stream may use.
+pub(crate) fn allocate_managed(bytes: u64) -> Called<CUdeviceptr> {
+    const ATTACH_GLOBAL: c_uint = 1;
+    let mut pointer: CUdeviceptr = 0;
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let code = call!(cuMemAllocManaged(
+        &mut pointer => *mut CUdeviceptr,
+        bytes => usize,
+        ATTACH_GLOBAL => c_uint,
+    ));
+    when_done(code, pointer)
+}
+
+/// Says that managed memory is to be on `device` while it can be.
+pub(crate) fn prefer_device(pointer: CUdeviceptr, bytes: u64, device: CUdevice) -> Called<()> {
+    const SET_PREFERRED_LOCATION: c_int = 3;
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let code = call!(cuMemAdvise(
+        pointer => CUdeviceptr,
+        bytes => usize,
+        SET_PREFERRED_LOCATION => c_int,
+        device => CUdevice,
+    ));
     when_done(code, ())
 }
 

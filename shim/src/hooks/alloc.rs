@@ -5,17 +5,22 @@ use super::Answer;
 use crate::args::Out;
 use crate::entry::Next;
 use crate::flight::Flight;
-use crate::{account, calls, live, overhead};
-use driver_api::layout::{DEVICE_PAGE, round_up};
+use crate::{account, calls, live, movable, overhead};
+use driver_api::layout::{DEVICE_PAGE, SMALL_BLOCK_MAX, round_up};
 use driver_api::{CUdeviceptr, CUdeviceptr_v1};
 
 /// Rows of a pitched allocation start at multiples of this on every device so far; a bound, settled to the driver's pitch.
 const PITCH_BOUND: u64 = 512;
 
 pub(crate) fn cuMemAlloc_v2(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize) -> Answer {
-    block(next, bytesize as u64, || dptr.get() as usize)
+    let bytes = bytesize as u64;
+    match movable::wanted_by(bytes)? {
+        Some(account) => movable::allocate(next, account, bytes, dptr),
+        None => block(next, bytes, || dptr.get() as usize),
+    }
 }
 
+/// What the first API can name lies low, where managed memory does not.
 pub(crate) fn cuMemAlloc(next: Next<'_>, dptr: Out<CUdeviceptr_v1>, bytesize: u32) -> Answer {
     block(next, u64::from(bytesize), || dptr.get() as usize)
 }
@@ -37,9 +42,20 @@ pub(crate) fn cuMemAllocPitch_v2(
     pPitch: Out<usize>,
     WidthInBytes: usize,
     Height: usize,
-    _ElementSizeBytes: u32,
+    ElementSizeBytes: u32,
 ) -> Answer {
-    pitched(next, WidthInBytes as u64, Height as u64, || (dptr.get(), pPitch.get() as u64))
+    let (width, height) = (WidthInBytes as u64, Height as u64);
+    let pitch = round_up(width, PITCH_BOUND).unwrap_or(u64::MAX);
+    let bytes = pitch.saturating_mul(height);
+    match movable::wanted_by(bytes)? {
+        // Small ones have the driver's own pitch, and what it finds wrong it says itself.
+        Some(account) if bytes > SMALL_BLOCK_MAX && matches!(ElementSizeBytes, 4 | 8 | 16) => {
+            movable::allocate(next, account, bytes, dptr)?;
+            pPitch.set(pitch as usize);
+            Ok(())
+        }
+        _ => pitched(next, width, height, || (dptr.get(), pPitch.get() as u64)),
+    }
 }
 
 pub(crate) fn cuMemAllocPitch(

@@ -3,9 +3,9 @@
 #![allow(non_snake_case)]
 
 use super::Answer;
-use crate::entry::Next;
+use crate::entry::{Lane, Next};
 use crate::flight::Flight;
-use crate::{calls, live, overhead, pools};
+use crate::{calls, live, movable, overhead, pools};
 use driver_api::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 
 pub(crate) fn cuMemFree_v2(next: Next<'_>, dptr: CUdeviceptr) -> Answer {
@@ -17,8 +17,20 @@ pub(crate) fn cuMemFree(next: Next<'_>, dptr: CUdeviceptr_v1) -> Answer {
 }
 
 /// A stream-ordered free of an ordinary pointer is legal; of a pool's, only the pool knows when the bytes go.
-pub(crate) fn cuMemFreeAsync(next: Next<'_>, dptr: CUdeviceptr, _hStream: CUstream) -> Answer {
-    free(next, dptr)
+pub(crate) fn cuMemFreeAsync(next: Next<'_>, dptr: CUdeviceptr, hStream: CUstream) -> Answer {
+    let is_movable = movable::wanted_by(1).is_ok_and(|account| account.is_some()) && live::is_soft(dptr as usize);
+    if !is_movable || calls::is_capturing(hStream, next.lane == Lane::PerThread) {
+        return free(next, dptr);
+    }
+    // The program may have it from a stream-ordered call. A driver that doesn't free managed memory so frees it as it is.
+    free(next, dptr).or_else(|refusal| if refusal == movable::UNFIT { free_now(dptr) } else { Err(refusal) })
+}
+
+fn free_now(pointer: CUdeviceptr) -> Answer {
+    let Some(block) = live::take(pointer as usize) else { return Err(movable::UNFIT) };
+    calls::free(pointer).inspect_err(|_| live::put_back(pointer as usize, block))?;
+    live::credit(block);
+    Ok(())
 }
 
 fn free(next: Next<'_>, pointer: CUdeviceptr) -> Answer {

@@ -7,9 +7,11 @@ use crate::args::{In, Out};
 use crate::calls;
 use crate::entry::{Lane, Next};
 use crate::flight::Flight;
+use crate::movable;
 use crate::overhead;
 use crate::pools::{self, Source};
 use core::ffi::c_void;
+use driver_api::layout::SMALL_BLOCK_MAX;
 use driver_api::{CUdeviceptr, CUmemLocation, CUmemPoolProps, CUmemoryPool, CUstream};
 use quota_core::ledger::Units;
 
@@ -19,6 +21,14 @@ pub(crate) fn cuMemAllocAsync(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: 
     let (Some(account), Ok(pool)) = (account::of_device(device)?, calls::current_pool(device)) else {
         return next.call();
     };
+    // A pool stays where it is. Of one that the program has chosen it may use more than memory.
+    let is_default = || calls::default_pool(device) == Ok(pool) && calls::current_device() == Some(device);
+    if account.is_dynamic() && is_default() && !calls::is_capturing(hStream, next.lane == Lane::PerThread) {
+        let bytes = bytesize as u64;
+        if let Some(account) = movable::wanted_by(bytes)?.filter(|_| bytes > SMALL_BLOCK_MAX) {
+            return movable::allocate(next, account, bytes, dptr);
+        }
+    }
     allocate(next, dptr, bytesize, hStream, account, pool)
 }
 

@@ -1,4 +1,5 @@
-//! One view: total is the quota (never above the device), free what both quota and device leave.
+//! One view: total is the quota (never above the device), free what both quota and device leave. Where memory of others is
+//! moved away for whoever needs the room, that is what the quota leaves.
 #![allow(non_snake_case)]
 
 use super::Answer;
@@ -22,7 +23,7 @@ pub(crate) fn view(account: Option<Account>, device_free: u64) -> Option<View> {
     overhead::settle_for_view();
     let total = account.cap()?.min(account.total());
     let used = account.used();
-    let free = total.0.saturating_sub(used.0).min(device_free);
+    let free = total.0.saturating_sub(used.0).min(if account.is_crowded() { u64::MAX } else { device_free });
     Some(View { total: total.0, free })
 }
 

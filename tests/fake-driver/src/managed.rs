@@ -1,5 +1,5 @@
-//! Managed memory: hints about where it should be. They are kept and given back; the simulation doesn't
-//! move pages.
+//! Managed memory: hints about where it should be. They are kept and given back, and followed as far as a prefetch to a device
+//! brings what is there of the process. How much lies where, the machine knows; which pages, nobody.
 
 use crate::args::{Answer, put, put_at, slice};
 use crate::capture;
@@ -124,6 +124,9 @@ fn prefetch(call: &Call, start: u64, bytes: u64, location: CUmemLocation, stream
     check_location(location)?;
     check_range(start, bytes)?;
     capture::forbid_on(&stream)?;
+    if location.kind == LOCATION_DEVICE {
+        state::device(location.id)?.use_managed();
+    }
     change(start, |managed| managed.prefetched = location)
 }
 

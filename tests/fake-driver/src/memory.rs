@@ -220,18 +220,16 @@ pub(crate) fn allocate_on(
         return Err(CUresult::OUT_OF_MEMORY);
     }
     let managed = matches!(kind, Kind::Managed(_));
-    let mut charged = own_charge(&kind, size).ok_or(CUresult::OUT_OF_MEMORY)?;
+    let charged = own_charge(&kind, size).ok_or(CUresult::OUT_OF_MEMORY)?;
     let mut block =
         Block { size, room, kind, context: context.cloned(), device, id: next_id(), charged: 0, synchronous: false };
     if block.is_small() {
         let context = context.ok_or(CUresult::INVALID_CONTEXT)?;
         context.small_blocks(&block.kind).lock().grow(device, room)?;
-    } else if charged > 0 && device.take(charged).is_err() {
-        if !managed {
-            return Err(CUresult::OUT_OF_MEMORY);
-        }
-        // Managed memory that doesn't fit the device stays on the host, as far as the host has room.
-        charged = 0;
+    } else if managed {
+        device.take_managed(charged);
+    } else {
+        device.take(charged)?;
     }
     block.charged = charged;
     let mut table = TABLE.lock();
@@ -254,7 +252,9 @@ fn uncharge(block: &Block) {
         if let Some(context) = &block.context {
             context.small_blocks(&block.kind).lock().shrink(block.device, block.room);
         }
-    } else if block.charged > 0 {
+    } else if matches!(block.kind, Kind::Managed(_)) {
+        block.device.give_managed(block.charged);
+    } else {
         block.device.give(block.charged);
     }
 }

@@ -11,7 +11,7 @@ use crate::context::Primary;
 use crate::entry;
 use crate::pool::DevicePools;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use driver_api::{CUcontext, CUdevice, CUresult};
 use fake_machine::{DeviceSpec, Machine};
 use parking_lot::{Mutex, RwLock};
@@ -39,6 +39,8 @@ pub(crate) struct Device {
     pub(crate) pools: DevicePools,
     /// Live contexts of this process on it.
     contexts: AtomicU32,
+    /// Bytes of this process's managed memory that was made for it.
+    managed: AtomicU64,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -78,6 +80,7 @@ pub(crate) fn initialise() -> Answer {
         primary: Mutex::default(),
         pools: DevicePools::default(),
         contexts: AtomicU32::new(0),
+        managed: AtomicU64::new(0),
     });
     let driver = Driver { machine, devices: devices.collect(), contexts: RwLock::default() };
     driver.machine.use_cuda();
@@ -149,12 +152,40 @@ impl Device {
         driver().machine.take(self.physical, bytes).map_err(|_| CUresult::OUT_OF_MEMORY)
     }
 
+    /// Adds managed memory, which need not fit.
+    pub(crate) fn take_managed(&self, bytes: u64) {
+        HAS_MANAGED.store(true, Ordering::Relaxed);
+        self.managed.fetch_add(bytes, Ordering::Relaxed);
+        driver().machine.take_managed(self.physical, bytes);
+    }
+
+    /// Gives managed memory back.
+    pub(crate) fn give_managed(&self, bytes: u64) {
+        self.managed.fetch_sub(bytes, Ordering::Relaxed);
+        driver().machine.give_managed(self.physical, bytes);
+    }
+
+    /// Something is about to use it here: managed memory comes to the device.
+    pub(crate) fn use_managed(&self) {
+        if self.managed.load(Ordering::Relaxed) > 0 {
+            driver().machine.use_managed(self.physical);
+        }
+    }
+
     /// Gives bytes back.
     pub(crate) fn give(&self, bytes: u64) {
         if bytes > 0 {
             driver().machine.give(self.physical, bytes);
         }
     }
+}
+
+static HAS_MANAGED: AtomicBool = AtomicBool::new(false);
+
+/// True once this process has had managed memory: who never had any pays a load at a launch.
+#[inline]
+pub(crate) fn has_managed() -> bool {
+    HAS_MANAGED.load(Ordering::Relaxed)
 }
 
 /// The device of an ordinal.

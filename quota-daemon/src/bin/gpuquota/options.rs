@@ -104,6 +104,11 @@ pub(crate) struct RunOptions {
     /// Wait for room, at most so long when a time is given (90s, 10m, 2h)
     #[arg(long, value_name = "DURATION", num_args = 0..=1, default_missing_value = "")]
     pub(crate) queue: Option<String>,
+    /// Let its memory be moved to the host when the device is full; then its quota may lie beyond what the device has
+    ///
+    /// Where the daemon's document oversubscribes the device. A quarter of the quota may be memory that can't be moved.
+    #[arg(long)]
+    pub(crate) oversubscribe: bool,
     /// The command to run
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,

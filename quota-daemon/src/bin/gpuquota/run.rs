@@ -81,6 +81,7 @@ fn admit(asked: &Quota, tenant: Option<String>, options: &RunOptions, queue: Opt
         priority: asked.priority.map(|priority| priority.to_string()),
         device: options.job.device.clone(),
         count: options.count,
+        oversubscribe: options.oversubscribe,
         queue,
     }
 }

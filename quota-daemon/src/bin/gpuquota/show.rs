@@ -74,6 +74,7 @@ pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
         columns.extend([
             ("UID", Right),
             ("OVERHEAD", Right),
+            ("RESIDENT", Right),
             ("GUARANTEE", Right),
             ("WEIGHT", Right),
             ("PRIORITY", Left),
@@ -92,7 +93,7 @@ pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
             row.pid.to_string(),
             row.device.to_string(),
             human(row.memory_used_bytes),
-            row.memory_quota_bytes.map_or_else(dash, human),
+            row.memory_quota_bytes.map_or_else(dash, |bytes| quota(bytes, row.memory_dynamic)),
             row.compute_used_percent.map_or_else(dash, percent),
             row.compute_cap_percent.map_or_else(dash, percent),
             row.state.clone(),
@@ -101,6 +102,7 @@ pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
             cells.extend([
                 row.uid.to_string(),
                 human(row.memory_overhead_bytes),
+                row.memory_resident_bytes.map_or_else(dash, human),
                 row.compute_guarantee_percent.map_or_else(dash, percent),
                 row.weight.to_string(),
                 row.priority.clone(),
@@ -200,7 +202,7 @@ fn device_table(rows: &[DeviceRow], output: Output) -> Table {
         let mut cells = vec![
             row.device.to_string(),
             row.name.clone(),
-            human(row.memory_capacity_bytes),
+            capacity(row),
             human(row.memory_granted_bytes),
             human(row.memory_used_bytes),
             row.compute_used_percent.map_or_else(dash, percent),
@@ -234,6 +236,17 @@ pub(crate) fn json<T: serde::Serialize>(rows: &[T]) -> Result<String, Failure> {
 
 fn human(bytes: u64) -> String {
     Bytes(bytes).human()
+}
+
+/// A quota whose memory may be moved to the host is marked.
+fn quota(bytes: u64, dynamic: bool) -> String {
+    if dynamic { format!("{} dynamic", human(bytes)) } else { human(bytes) }
+}
+
+/// What can be granted, and how many times where that is more than once.
+fn capacity(row: &DeviceRow) -> String {
+    let bytes = human(row.memory_capacity_bytes);
+    if row.memory_oversubscribe > 1.0 { format!("{bytes} x {}", row.memory_oversubscribe) } else { bytes }
 }
 
 fn percent(percent: f64) -> String {

@@ -19,6 +19,7 @@ mod checkpoint;
 mod clock;
 mod liveness;
 mod machine;
+mod managed;
 mod models;
 mod settings;
 mod state;

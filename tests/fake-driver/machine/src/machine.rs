@@ -175,11 +175,13 @@ impl Machine {
 
     fn try_take(&self, device: usize, bytes: u64) -> Result<(), OutOfMemory> {
         let spec = &self.devices[device];
-        let (locked, entry) = self.own();
-        let used = spec.reserved_bytes + locked.body.used_bytes[device];
-        let free_bytes = spec.total_bytes.saturating_sub(used);
+        let (mut locked, entry) = self.own();
+        let free_bytes = locked.free_bytes(spec, device);
         if bytes > free_bytes {
-            return Err(OutOfMemory { requested_bytes: bytes, free_bytes });
+            if bytes - free_bytes > locked.movable_bytes(device) {
+                return Err(OutOfMemory { requested_bytes: bytes, free_bytes });
+            }
+            locked.evict(device, bytes - free_bytes, None);
         }
         locked.body.processes[entry].uses[device].bytes += bytes;
         locked.body.used_bytes[device] += bytes;

@@ -24,7 +24,7 @@ pub(crate) const PROCESSES_MAX: usize = 2048;
 pub(crate) const ENDED_MAX: usize = 1024;
 
 /// Raised with every change to the structures here and in `time`.
-pub(crate) const LAYOUT_VERSION: u32 = 4;
+pub(crate) const LAYOUT_VERSION: u32 = 5;
 
 /// What a process holds of one device.
 #[derive(Clone, Copy, Default)]
@@ -37,6 +37,17 @@ pub(crate) struct Use {
     pub(crate) closed_busy_ns: u64,
     pub(crate) has_context: u32,
     unused: u32,
+    /// Managed memory, wherever it is.
+    pub(crate) managed_bytes: u64,
+    /// What of it is on the device: a part of what it holds, which goes to the host when the device is full.
+    pub(crate) movable_bytes: u64,
+}
+
+impl Use {
+    /// What can be moved to the host; nothing of what is parked.
+    pub(crate) fn movable(&self) -> u64 {
+        self.movable_bytes.min(self.bytes)
+    }
 }
 
 /// What a process that is gone had of each device.
@@ -267,6 +278,10 @@ impl Locked<'_> {
         for (device, time) in self.devices.iter_mut().enumerate() {
             let holders = self.body.processes_used().iter().filter(|process| process.pid != 0);
             self.body.used_bytes[device] = holders.map(|process| process.uses[device].bytes).sum();
+            for process in &mut self.body.processes {
+                let held = &mut process.uses[device];
+                held.movable_bytes = held.movable_bytes.min(held.managed_bytes).min(held.bytes.max(held.parked_bytes));
+            }
             time.repair(&self.body.hardware);
         }
     }

@@ -6,6 +6,7 @@
 
 mod processes {
     mod checkpoint;
+    mod managed;
     pub(crate) mod process;
 }
 

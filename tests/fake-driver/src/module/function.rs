@@ -134,13 +134,15 @@ impl Function {
         pointer(handle_of(self))
     }
 
-    /// Makes room in the context for the local memory of the threads, before a launch.
+    /// Makes room in the context for the local memory of the threads, before a launch, and has managed memory come.
     #[inline]
     pub(crate) fn fit_local(&self) -> Answer {
-        match self.facts.local_bytes {
-            0 => Ok(()),
-            bytes => self.context()?.fit_local(bytes),
+        if self.facts.local_bytes == 0 && !state::has_managed() {
+            return Ok(());
         }
+        let context = self.context()?;
+        context.device.use_managed();
+        if self.facts.local_bytes > 0 { context.fit_local(self.facts.local_bytes) } else { Ok(()) }
     }
 
     pub(crate) fn context(&self) -> Answer<Arc<Context>> {

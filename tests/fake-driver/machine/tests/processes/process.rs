@@ -135,6 +135,19 @@ fn act(machine: &'static Machine, slot: &mut Option<ContextSlot>, order: &[&str]
             machine.give(number(device) as usize, number(gib) * GIB);
             "ok".to_owned()
         }
+        ["managed", gib] => {
+            machine.take_managed(0, number(gib) * GIB);
+            shown(machine.managed(0))
+        }
+        ["unmanaged", gib] => {
+            machine.give_managed(0, number(gib) * GIB);
+            shown(machine.managed(0))
+        }
+        ["use"] => {
+            machine.use_managed(0);
+            shown(machine.managed(0))
+        }
+        ["look"] => shown(machine.managed(0)),
         ["context", device] => {
             let device = number(device) as usize;
             machine.set_context(device, true);
@@ -168,6 +181,11 @@ fn act(machine: &'static Machine, slot: &mut Option<ContextSlot>, order: &[&str]
         ["storm"] => storm(machine),
         _ => panic!("{order:?}"),
     }
+}
+
+/// Managed memory in GiB: all, and what is on the device.
+fn shown((all, here): (u64, u64)) -> String {
+    format!("{} {}", all / GIB, here / GIB)
 }
 
 /// Changes the state without end; the process is killed in the middle of it.
