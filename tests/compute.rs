@@ -57,6 +57,20 @@ fn time_is_divided_and_not_launches() {
     shares_of(&jobs, 8 * SECOND).assert_divided(&[1, 1], 3.0);
 }
 
+/// Two jobs of one tenant of the document, and one of another: the tenants are equal, and so are the two.
+#[test]
+fn tenants_share_whatever_the_number_of_their_jobs() {
+    let _alone = alone();
+    let machine = Machine::new("a100-80gb");
+    let document = machine.folder().join("gpuquota.yaml");
+    std::fs::write(&document, "tenants: [{name: many, memory: 40GiB}, {name: one, memory: 20GiB}]\n")
+        .expect("writable");
+    let daemon = machine.daemon(&format!("--config {}", document.display()));
+    let hire =
+        |tenant| machine.hired(&daemon, &format!("--tenant {tenant} --memory 10GiB"), "kernel=spin_200us iter=50ms");
+    measured(&machine, ["many", "many", "one"].map(hire), 4 * SECOND).assert_divided(&[1, 1, 2], 3.0);
+}
+
 /// Alone on the device, without a daemon: 30 per cent of each second, however it launches.
 fn a_cap_holds(words: &str) {
     a_cap_holds_on(words, "");

@@ -66,7 +66,10 @@ impl Arbiter {
     /// What holds for the tenant, now and until the next call.
     pub fn set(&mut self, tenant: TenantId, common: &Arc<Common>, registry: &Registry) {
         let paused = registry.is_paused(tenant);
-        let terms = (0..common.places.len()).map(|device| Some(terms(&registry.effective(tenant, device)?, paused)));
+        let terms = (0..common.places.len()).map(|device| {
+            let terms = terms(&registry.effective(tenant, device)?, paused);
+            Some(registry.pool_of(tenant, device).map_or(terms, |(pool, weight)| terms.in_pool(pool, weight)))
+        });
         self.board.set(tenant, common, terms.collect());
         self.ring();
     }

@@ -3,9 +3,11 @@
 //! What this version can't enforce but would change who is protected from whom (MIG, MPS, own devices) is refused. What merely has no effect yet is accepted and listed by
 //! [`Document::without_effect`], so that a document for a later version can be checked in.
 
+mod admission;
 mod raw;
 mod schedule;
 
+pub use admission::{AdmissionRules, Placement};
 use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
@@ -43,33 +45,6 @@ pub struct Document {
     pub audit: Option<AuditRule>,
     /// Settings that are understood but change nothing in this version.
     pub without_effect: Vec<String>,
-}
-
-/// How places are given to jobs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AdmissionRules {
-    /// Which devices a job gets that leaves it to the daemon.
-    pub placement: Placement,
-    /// Milliseconds of waiting that raise a job by one class.
-    pub aging_ms: u64,
-}
-
-impl Default for AdmissionRules {
-    fn default() -> Self {
-        Self { placement: Placement::default(), aging_ms: 3_600_000 }
-    }
-}
-
-/// Which devices a job gets of those that have room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Placement {
-    /// Those on which it leaves the least memory free, so that large jobs find room.
-    #[default]
-    BestFit,
-    /// Those with the fewest jobs.
-    Spread,
-    /// Those of whose time the jobs that are served no later than it may want the least.
-    LeastInterference,
 }
 
 /// Where what happens is written down, and for how long.
@@ -204,7 +179,7 @@ impl Document {
             document.devices.push(device_rule(&format!("devices[{index}]"), device)?);
         }
         document.scheduling = scheduling(&raw)?;
-        document.admission = admission(&raw)?;
+        document.admission = admission::admission(&raw)?;
         document.variants = schedule::schedule(&raw)?;
         document.audit = raw.audit.as_ref().map(audit).transpose()?.flatten();
         for (index, tenant) in raw.tenants.iter().flatten().enumerate() {
@@ -215,6 +190,18 @@ impl Document {
                     &rule.name,
                     "it is there twice",
                     "different names",
+                ));
+            }
+            let is_part = |one: &str, of: &str| one.strip_prefix(of).is_some_and(|rest| rest.starts_with('/'));
+            let nested =
+                document.tenants.iter().find(|it| is_part(&it.name, &rule.name) || is_part(&rule.name, &it.name));
+            if let Some(other) = nested {
+                let reason = format!("one is a part of the other, by its name, {}", other.name);
+                return Err(value(
+                    &format!("tenants[{index}].name"),
+                    &rule.name,
+                    reason,
+                    "names that are not parts of others",
                 ));
             }
             document.tenants.push(rule);
@@ -405,36 +392,6 @@ fn scheduling(raw: &RawDocument) -> Result<Rules, DocumentError> {
     rules.quantum = quantum.unwrap_or(rules.quantum);
     rules.preemption = scheduling.preemption.unwrap_or(rules.preemption);
     Ok(rules)
-}
-
-fn admission(raw: &RawDocument) -> Result<AdmissionRules, DocumentError> {
-    let mut rules = AdmissionRules::default();
-    let Some(scheduling) = &raw.scheduling else { return Ok(rules) };
-    let placement = read("scheduling.placement", scheduling.placement.as_ref(), PLACEMENT_FORM, parse_placement)?;
-    let aging = read("scheduling.aging", scheduling.aging.as_ref(), AGING_FORM, parse_aging)?;
-    rules.placement = placement.unwrap_or(rules.placement);
-    rules.aging_ms = aging.unwrap_or(rules.aging_ms);
-    Ok(rules)
-}
-
-/// What a placement looks like.
-const PLACEMENT_FORM: &str = "best-fit, spread or least-interference";
-/// What an aging time looks like.
-const AGING_FORM: &str = "1s to 30d";
-
-fn parse_placement(text: &str) -> Result<Placement, &'static str> {
-    match text {
-        "best-fit" => Ok(Placement::BestFit),
-        "spread" => Ok(Placement::Spread),
-        "least-interference" => Ok(Placement::LeastInterference),
-        _ => Err("it is unknown"),
-    }
-}
-
-fn parse_aging(text: &str) -> Result<u64, &'static str> {
-    let duration = humantime::parse_duration(text).map_err(|_| "it is no duration")?;
-    let legal = Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
-    if legal.contains(&duration) { Ok(duration.as_millis() as u64) } else { Err("it is out of range") }
 }
 
 /// For how long the audit is kept when nothing is said.

@@ -18,6 +18,7 @@ mod hello;
 mod job;
 mod order;
 mod placement;
+mod pools;
 mod preview;
 mod queue;
 mod record;
@@ -26,6 +27,7 @@ mod rows;
 use crate::devices::{Inventory, parse_uuid};
 use crate::document::{AdmissionRules, DeviceRule, Document, MatchRule, Minute, TenantRule, Variant};
 use crate::peer::Peer;
+use pools::Whose;
 use quota_core::compute::scheduler::Rules;
 use quota_core::{Bytes, Percent, Priority};
 use quota_wire::audit::{AuditEvent, AuditKind};
@@ -135,6 +137,8 @@ struct Tenant {
     members: BTreeMap<ConnectionId, Member>,
     /// Connections of `gpuquota run`.
     jobs: BTreeSet<ConnectionId>,
+    /// The tenant of the document that it is a part of.
+    pool: Option<TenantId>,
     /// Its compute is withheld until it is resumed.
     paused: bool,
 }
@@ -220,12 +224,6 @@ impl Registry {
         &self.devices
     }
 
-    /// What holds for a tenant on a device: its grant, or less where one of its members asked for less.
-    pub fn effective(&self, tenant: TenantId, device: usize) -> Option<Quota> {
-        let quota = self.tenants.get(&tenant)?.effective(device)?;
-        Some(Quota { crowded: self.devices[device].is_oversubscribed(), ..quota })
-    }
-
     /// How device time is shared out.
     pub fn rules(&self) -> Rules {
         self.rules
@@ -233,7 +231,9 @@ impl Registry {
 
     /// True while a tenant's compute is withheld.
     pub fn is_paused(&self, tenant: TenantId) -> bool {
-        self.tenants.get(&tenant).is_some_and(|tenant| tenant.paused)
+        let is = |tenant: &Tenant| tenant.paused;
+        let Some(tenant) = self.tenants.get(&tenant) else { return false };
+        is(tenant) || tenant.pool.and_then(|pool| self.tenants.get(&pool)).is_some_and(is)
     }
 
     /// Tenants that have a job or a process now.
@@ -301,21 +301,34 @@ impl Registry {
     }
 
     fn forget_if_left(&mut self, id: TenantId, actions: &mut Vec<Action>) {
-        let left = |tenant: &Tenant| !tenant.is_active() && !matches!(tenant.origin, Origin::Document(_));
-        if self.tenants.get(&id).is_some_and(left) {
-            let event = self.about_tenant(AuditKind::Released, id);
-            let tenant = self.tenants.remove(&id).expect("just seen");
-            actions.push(Action::Forget(id, tenant.name.clone()));
-            self.note_granted(&event, tenant.granted(), actions);
+        let left = |tenant: &Tenant| !tenant.is_active() && !tenant.is_standing() && !self.has_parts(id);
+        if !self.tenants.get(&id).is_some_and(left) {
+            return self.publish_pool(id, actions);
+        }
+        let event = self.about_tenant(AuditKind::Released, id);
+        let tenant = self.tenants.remove(&id).expect("just seen");
+        actions.push(Action::Forget(id, tenant.name.clone()));
+        self.note_granted(&event, tenant.granted(), actions);
+        // What it was a part of may have been kept for its parts alone.
+        if let Some(pool) = tenant.pool {
+            self.forget_if_left(pool, actions);
         }
     }
 
-    fn make_tenant(&mut self, name: String, owner: u32, origin: Origin) -> TenantId {
+    fn make_tenant(&mut self, name: String, owner: u32, origin: Origin, pool: Option<TenantId>) -> TenantId {
         self.tenants_made += 1;
         let id = TenantId(self.tenants_made);
         let grants = vec![None; self.devices.len()];
-        let tenant =
-            Tenant { name, owner, origin, grants, members: BTreeMap::new(), jobs: BTreeSet::new(), paused: false };
+        let tenant = Tenant {
+            name,
+            owner,
+            origin,
+            grants,
+            members: BTreeMap::new(),
+            jobs: BTreeSet::new(),
+            pool,
+            paused: false,
+        };
         self.tenants.insert(id, tenant);
         id
     }
@@ -333,8 +346,8 @@ impl Registry {
     fn add_standing(&mut self, rule: &TenantRule) -> Result<(), String> {
         let wants: Vec<(usize, Quota)> =
             self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
-        self.fits(&wants, None, false).map_err(|no_room| format!("tenant {}: {no_room}", rule.name))?;
-        let id = self.make_tenant(rule.name.clone(), 0, Origin::Document(rule.matches.clone()));
+        self.fits(&wants, Whose::default(), false).map_err(|no_room| format!("tenant {}: {no_room}", rule.name))?;
+        let id = self.make_tenant(rule.name.clone(), 0, Origin::Document(rule.matches.clone()), None);
         self.grant(id, &wants);
         Ok(())
     }

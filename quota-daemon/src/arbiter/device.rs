@@ -3,7 +3,7 @@
 use super::claims::{Account, Claim, Process};
 use quota_core::Priority;
 use quota_core::compute::scheduler::Rules;
-use quota_core::compute::{Action, Event, Scheduler, Share, Tenant};
+use quota_core::compute::{Action, Event, Pool, Scheduler, Share, Tenant};
 use quota_wire::page::Gate;
 use std::collections::BTreeMap;
 
@@ -32,6 +32,13 @@ pub(super) struct Terms {
     /// A cap holds, so that its use has to be counted also when it is alone.
     pub(super) capped: bool,
     pub(super) paused: bool,
+}
+
+impl Terms {
+    /// The same for one that shares, at that weight, what a pool gets.
+    pub(super) fn in_pool(self, pool: Pool, weight: u32) -> Self {
+        Self { share: Share { pool: Some(pool), weight, ..self.share }, ..self }
+    }
 }
 
 /// A gate that has to be shown.

@@ -1,5 +1,6 @@
 //! Whether quotas fit on their devices, and if not, why, with the numbers.
 
+use super::pools::Whose;
 use super::{GUARANTEED_MAX, Registry, SharedDevice, Tenant, TenantId};
 use core::fmt;
 use quota_core::{Bytes, Percent};
@@ -29,15 +30,15 @@ impl fmt::Display for NoRoom {
 }
 
 impl Registry {
-    /// Whether `wants` fit beside what all tenants but `except` have; with `as_job`, also whether their devices
-    /// take one more job.
-    pub(super) fn fits(&self, wants: &[(usize, Quota)], except: Option<TenantId>, as_job: bool) -> Result<(), NoRoom> {
+    /// Whether `wants` fit beside what all others have; with `as_job`, also whether their devices take one more job.
+    pub(super) fn fits(&self, wants: &[(usize, Quota)], whose: Whose, as_job: bool) -> Result<(), NoRoom> {
+        let except = whose.tenant;
         // What can never fit is said first, whatever the other devices say.
         for (index, quota) in wants {
-            self.could_ever_fit(*index, quota, except)?;
+            self.could_ever_fit(*index, quota, whose)?;
         }
         for (index, quota) in wants {
-            self.fits_now(*index, quota, except)?;
+            self.fits_now(*index, quota, whose)?;
             if as_job {
                 self.takes_another_job(*index, except)?;
             }
@@ -71,20 +72,26 @@ impl Registry {
         Bytes(self.firm_holders(device, except).map(|(_, memory)| memory.0).sum())
     }
 
-    /// Tenants with a memory quota on a device.
+    /// Tenants with a memory quota on a device, which they have not of another tenant's.
     fn holders(&self, device: usize, except: Option<TenantId>) -> impl Iterator<Item = (&Tenant, Bytes)> {
-        let others = self.tenants.iter().filter(move |(id, _)| Some(**id) != except);
+        let others = self
+            .tenants
+            .iter()
+            .filter(move |(id, tenant)| Some(**id) != except && self.pool_memory(tenant.pool, device).is_none());
         others.filter_map(move |(_, tenant)| Some((tenant, tenant.grants[device]?.quota.memory_cap?)))
     }
 
     /// The same with what can't be moved.
     fn firm_holders(&self, device: usize, except: Option<TenantId>) -> impl Iterator<Item = (&Tenant, Bytes)> {
-        let others = self.tenants.iter().filter(move |(id, _)| Some(**id) != except);
-        others.filter_map(move |(_, tenant)| Some((tenant, firm(&tenant.grants[device]?.quota)?)))
+        self.holders(device, except).filter_map(move |(tenant, _)| Some((tenant, firm(&tenant.grants[device]?.quota)?)))
     }
 
-    fn could_ever_fit(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
-        self.guarantee_could_fit(index, quota.guarantee, except)?;
+    fn could_ever_fit(&self, index: usize, quota: &Quota, whose: Whose) -> Result<(), NoRoom> {
+        self.guarantee_could_fit(index, quota.guarantee, whose)?;
+        if let (Some(pool), Some(cap)) = (whose.pool, self.pool_memory(whose.pool, index)) {
+            return self.pool_could_give(pool, index, quota, cap);
+        }
+        let except = whose.tenant;
         let device = &self.devices[index];
         if quota.dynamic && !device.is_oversubscribed() {
             return Err(NoRoom::Never(format!(
@@ -114,7 +121,15 @@ impl Registry {
         Ok(())
     }
 
-    fn fits_now(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
+    fn fits_now(&self, index: usize, quota: &Quota, whose: Whose) -> Result<(), NoRoom> {
+        match (whose.pool, self.pool_memory(whose.pool, index)) {
+            (Some(pool), Some(_)) => self.pool_gives(pool, index, quota, whose.tenant)?,
+            _ => self.memory_fits(index, quota, whose.tenant)?,
+        }
+        self.guarantee_fits(index, quota.guarantee, whose)
+    }
+
+    fn memory_fits(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
         let device = &self.devices[index];
         let (capacity, firm_granted) = (device.capacity(), self.firm(index, except));
         if let Some(asked) = firm(quota).filter(|asked| asked.0 + firm_granted.0 > capacity.0) {
@@ -141,7 +156,7 @@ impl Registry {
                 Bytes(most.0.saturating_sub(granted.0)).human()
             )));
         }
-        self.guarantee_fits(index, quota.guarantee, except)
+        Ok(())
     }
 
     /// Says why the memory granted on a device doesn't go with it, when it doesn't.
@@ -167,9 +182,12 @@ impl Registry {
         Ok(())
     }
 
-    fn guarantee_fits(&self, index: usize, asked: Option<Percent>, except: Option<TenantId>) -> Result<(), NoRoom> {
+    fn guarantee_fits(&self, index: usize, asked: Option<Percent>, whose: Whose) -> Result<(), NoRoom> {
         let Some(asked) = asked else { return Ok(()) };
-        let promised = self.guaranteed(index, except);
+        if let (Some(pool), Some(all)) = (whose.pool, self.pool_guarantee(whose.pool, index)) {
+            return self.pool_guarantees(pool, index, asked, all, whose.tenant);
+        }
+        let promised = self.guaranteed(index, whose.tenant);
         if asked.hundredths() + promised <= GUARANTEED_MAX {
             return Ok(());
         }
@@ -179,14 +197,15 @@ impl Registry {
         )))
     }
 
-    fn guarantee_could_fit(
-        &self,
-        index: usize,
-        asked: Option<Percent>,
-        except: Option<TenantId>,
-    ) -> Result<(), NoRoom> {
+    fn guarantee_could_fit(&self, index: usize, asked: Option<Percent>, whose: Whose) -> Result<(), NoRoom> {
         let Some(asked) = asked else { return Ok(()) };
-        let others = self.tenants.iter().filter(|(id, tenant)| Some(**id) != except && tenant.is_standing());
+        if let (Some(pool), Some(all)) = (whose.pool, self.pool_guarantee(whose.pool, index)) {
+            return match self.pool_guarantees(pool, index, asked, all, whose.tenant) {
+                Err(never @ NoRoom::Never(_)) => Err(never),
+                _ => Ok(()),
+            };
+        }
+        let others = self.tenants.iter().filter(|(id, tenant)| Some(**id) != whose.tenant && tenant.is_standing());
         let standing: u32 = others.map(|(_, tenant)| tenant.guaranteed(index)).sum();
         if asked.hundredths() + standing <= GUARANTEED_MAX {
             return Ok(());
@@ -200,6 +219,7 @@ impl Registry {
     /// What all tenants but `except` are guaranteed on a device, in hundredths of a percent.
     pub(super) fn guaranteed(&self, device: usize, except: Option<TenantId>) -> u32 {
         let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
+        let others = others.filter(|(_, tenant)| self.pool_guarantee(tenant.pool, device).is_none());
         others.map(|(_, tenant)| tenant.guaranteed(device)).sum()
     }
 

@@ -6,6 +6,7 @@
 
 use super::admission::{NoRoom, firm};
 use super::job::Job;
+use super::pools::Whose;
 use super::{Registry, TenantId};
 use quota_core::Bytes;
 use quota_wire::page::Quota;
@@ -17,22 +18,22 @@ const AHEAD_MAX: usize = 16;
 const ENDING_MAX: usize = 256;
 
 impl Registry {
-    /// Why a job of `tenant` that wants `wants` may not have its place on a device before those `ahead` of it, in their order.
+    /// Why a job that wants `wants` may not have its place on a device before those `ahead` of it, in their order.
     pub(super) fn behind<'a>(
         &self,
         index: usize,
-        tenant: Option<TenantId>,
+        whose: Whose,
         wants: &[(usize, Quota)],
         ahead: impl Iterator<Item = &'a Job>,
     ) -> Option<NoRoom> {
         let before: Vec<&Job> = ahead.filter(|job| job.devices.contains(&index)).collect();
         // One of a tenant that runs already takes no further place among the jobs.
-        let is_new = tenant.is_none_or(|id| !self.tenants[&id].is_active());
+        let is_new = whose.tenant.is_none_or(|id| !self.tenants[&id].is_active());
         let wanted = wants.iter().find(|(device, _)| *device == index).map(|(_, quota)| quota);
         let delays_nobody = before.is_empty()
             || before.len() <= AHEAD_MAX
                 && (!is_new || self.leaves_a_place(index, before.len()))
-                && wanted.is_none_or(|quota| self.leaves_room(index, quota, &before));
+                && wanted.is_none_or(|quota| self.leaves_room(index, quota, whose.pool, &before));
         (!delays_nobody).then_some(NoRoom::Behind)
     }
 
@@ -42,24 +43,37 @@ impl Registry {
         self.devices[index].jobs_max.is_none_or(|most| jobs <= most as usize)
     }
 
-    fn leaves_room(&self, index: usize, quota: &Quota, before: &[&Job]) -> bool {
-        let mut wanted = Vec::new();
+    fn leaves_room(&self, index: usize, quota: &Quota, pool: Option<TenantId>, before: &[&Job]) -> bool {
+        // What is in a pool and what is on the device are not taken from each other.
+        let room = |pool: Option<TenantId>| pool.filter(|_| self.pool_memory(pool, index).is_some());
+        let source = |pool: Option<TenantId>| pool.filter(|_| self.pool_guarantee(pool, index).is_some());
+        let (mut wanted, mut guarantees) = (Vec::new(), quota.guarantee.map_or(0, |guarantee| guarantee.hundredths()));
         for job in before {
-            let wants = self.tenant_of_job(job).and_then(|tenant| self.wants_of_job(job, tenant));
-            let Ok(wants) = wants else { return false };
-            wanted.extend(wants.into_iter().filter(|(device, _)| *device == index).map(|(_, quota)| quota));
+            let asked = self.whose_is(job).and_then(|whose| Ok((whose.pool, self.wants_of_job(job, whose)?)));
+            let Ok((its, wants)) = asked else { return false };
+            for (_, wants) in wants.into_iter().filter(|(device, _)| *device == index) {
+                if room(its) == room(pool) {
+                    wanted.push(wants);
+                }
+                let guarantee = wants.guarantee.filter(|_| source(its) == source(pool));
+                guarantees += guarantee.map_or(0, |guarantee| guarantee.hundredths());
+            }
         }
         // No part of the guarantees is given away either.
-        let guarantees = wanted.iter().chain([quota]).filter_map(|quota| quota.guarantee);
-        let guaranteed: u32 = guarantees.map(|guarantee| guarantee.hundredths()).sum();
-        if quota.guarantee.is_some() && guaranteed + self.guaranteed(index, None) > super::GUARANTEED_MAX {
+        if quota.guarantee.is_some() && guarantees > self.guarantees_left(source(pool), index) {
             return false;
+        }
+        if let Some(pool) = room(pool) {
+            let needs: Vec<u64> = wanted.iter().map(|quota| quota.memory_cap.map_or(0, |cap| cap.0)).collect();
+            let parts = self.parts(pool).filter_map(|(_, part)| Some(part.grants[index]?.quota.memory_cap?.0));
+            let left = self.left_of_pool(pool, index, None).0;
+            return quota.memory_cap.unwrap_or_default().0 <= spare(left, &needs, &parts.collect::<Vec<_>>());
         }
         let device = &self.devices[index];
         let leaves = |most: Bytes, granted: Bytes, part: fn(&Quota) -> Option<Bytes>| {
             let part_of = |quota: &Quota| part(quota).map_or(0, |part| part.0);
             let needs: Vec<u64> = wanted.iter().map(part_of).collect();
-            let ending = self.tenants.values().filter(|tenant| !tenant.is_standing());
+            let ending = self.tenants.values().filter(|it| !it.is_standing() && room(it.pool).is_none());
             let running: Vec<u64> = ending.filter_map(|tenant| Some(part(&tenant.grants[index]?.quota)?.0)).collect();
             part_of(quota) <= spare(most.0.saturating_sub(granted.0), &needs, &running)
         };

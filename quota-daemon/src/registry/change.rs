@@ -2,6 +2,7 @@
 
 use super::events::note;
 use super::job::Wish;
+use super::pools::Whose;
 use super::queue::check_shares;
 use super::rows::Usage;
 use super::{Action, GUARANTEED_MAX, Origin, Registry, TenantId};
@@ -38,10 +39,12 @@ impl Registry {
         }
         let id = self.tenant_named(&change.tenant).ok_or_else(|| self.no_such_tenant(&change.tenant))?;
         let wants = self.changed(id, wish);
-        for (_, quota) in &wants {
+        for (index, quota) in &wants {
             check_shares(quota)?;
+            self.parts_fit(id, *index, quota)?;
         }
-        self.fits(&wants, Some(id), false).map_err(|no_room| no_room.to_string())?;
+        let whose = Whose { tenant: Some(id), pool: self.tenants[&id].pool };
+        self.fits(&wants, whose, false).map_err(|no_room| no_room.to_string())?;
         self.changed.insert(id);
         let tenant = self.tenants.get_mut(&id).expect("just found");
         for (index, quota) in &wants {
@@ -50,6 +53,7 @@ impl Registry {
             }
         }
         actions.push(Action::Publish(id));
+        self.publish_pool(id, actions);
         let message = self.change_in_words(id, &wants, usage);
         let devices: Vec<usize> = wants.iter().map(|(device, _)| *device).collect();
         let event =
@@ -72,6 +76,7 @@ impl Registry {
         tenant.paused = paused;
         self.changed.insert(id);
         actions.push(Action::Publish(id));
+        self.publish_pool(id, actions);
         let done =
             if paused { "paused: it gets no compute until it is resumed, and keeps its memory" } else { "resumed" };
         let message = format!("tenant {name}: {done}");
@@ -169,13 +174,14 @@ impl Registry {
 
     /// A tenant of the old document: as in the new one; gone, or on its own until it ends, when it isn't there.
     fn renew_standing(&mut self, id: TenantId, document: &Document) -> Result<(), String> {
+        let has_parts = self.has_parts(id);
         let tenant = self.tenants.get_mut(&id).expect("taken from the list");
         let Some(rule) = document.tenants.iter().find(|rule| rule.name == tenant.name) else {
-            if !tenant.is_active() {
+            if tenant.is_active() || has_parts {
+                tenant.origin = Origin::Job;
+            } else {
                 self.tenants.remove(&id);
-                return Ok(());
             }
-            tenant.origin = Origin::Job;
             return Ok(());
         };
         let was_dynamic = tenant.grants.iter().flatten().any(|grant| grant.quota.dynamic);
@@ -204,7 +210,7 @@ impl Registry {
             }
             self.check_memory(index, device)?;
         }
-        Ok(())
+        self.check_pools()
     }
 
     fn changed(&self, id: TenantId, wish: Wish) -> Vec<(usize, Quota)> {
@@ -235,7 +241,7 @@ impl Registry {
             if quota.memory_cap.is_some_and(|cap| used > cap) {
                 part.push_str(&format!(" ({} are in use: new memory is refused until that falls)", used.human()));
             }
-            let bound = tenant.effective(*index).and_then(|it| it.memory_cap);
+            let bound = self.effective(id, *index).and_then(|it| it.memory_cap);
             if let Some(bound) = bound.filter(|bound| Some(*bound) != quota.memory_cap) {
                 part.push_str(&format!(" (one of its processes has asked for {} only)", bound.human()));
             }

@@ -1,6 +1,8 @@
 //! A process with the shim says hello: which tenant is it of, and on what terms?
 
+use super::admission::NoRoom;
 use super::events::{hello_terms, note};
+use super::pools::Whose;
 use super::queue::check_shares;
 use super::{
     Action, Ask, ConnectionId, MEMBERSHIPS_PER_PROCESS_MAX, Member, Origin, Registry, TENANTS_MAX, Tenant, TenantId,
@@ -22,6 +24,7 @@ impl Registry {
                 if changed {
                     actions.push(Action::Publish(welcome.tenant));
                 }
+                self.publish_pool(welcome.tenant, actions);
                 self.note_joined(&welcome, hello, actions);
                 actions.push(Action::Welcome(welcome));
             }
@@ -90,9 +93,13 @@ impl Registry {
         if self.tenants.len() >= TENANTS_MAX {
             return Err(format!("there are {TENANTS_MAX} tenants already"));
         }
+        let pool = hello.tenant.as_deref().and_then(|name| self.pool_for(name));
+        if let Some(pool) = pool {
+            self.tenants[&pool].check_user(peer.uid, &peer.cgroup)?;
+        }
         let unnamed = hello.tenant.is_none().then(|| (peer.cgroup.clone(), says_something(asks)));
         let name = hello.tenant.clone().unwrap_or_else(|| self.name_for(peer));
-        Ok((self.make_tenant(name, peer.uid, Origin::Hello { unnamed }), true))
+        Ok((self.make_tenant(name, peer.uid, Origin::Hello { unnamed }, pool), true))
     }
 
     /// For a process without a name: the document's tenant that covers it, else the one of its user and cgroup.
@@ -141,17 +148,19 @@ impl Registry {
         hello: &Hello,
         asks: &[(usize, Ask)],
     ) -> Result<(u32, bool), String> {
-        let wants = self.wants(id, asks);
+        let wants = self.wants(id, asks).map_err(|no_room| no_room.to_string())?;
+        let whose = Whose { tenant: Some(id), pool: self.tenants[&id].pool };
         for (_, quota) in &wants {
             check_shares(quota)?;
         }
         let sees: Vec<usize> = asks.iter().map(|(index, _)| *index).collect();
-        self.fits(&self.needs(Some(id), &sees, &wants), Some(id), true).map_err(|no_room| no_room.to_string())?;
+        self.fits(&self.needs(Some(id), &sees, &wants), whose, true).map_err(|no_room| no_room.to_string())?;
         // Nor does a process that asks nobody but the shim get before those who wait.
         let ahead = || self.waiting.iter().map(|waiting| &waiting.job);
-        if wants.iter().any(|(index, _)| self.behind(*index, Some(id), &wants, ahead()).is_some()) {
+        if wants.iter().any(|(index, _)| self.behind(*index, whose, &wants, ahead()).is_some()) {
             return Err(format!("{} jobs wait for room before it", self.waiting.len()));
         }
+        self.leaves_something(id, &sees)?;
         let tenant = &self.tenants[&id];
         let taken: std::collections::BTreeSet<u32> = tenant.members.values().map(|member| member.slot).collect();
         let slot = (0..SLOTS_MAX as u32)
@@ -169,15 +178,19 @@ impl Registry {
 
     /// What has to be granted before the process can join: a tenant that came by hello gets what its first
     /// asking process asks for; the others have their grants.
-    fn wants(&self, id: TenantId, asks: &[(usize, Ask)]) -> Vec<(usize, Quota)> {
+    fn wants(&self, id: TenantId, asks: &[(usize, Ask)]) -> Result<Vec<(usize, Quota)>, NoRoom> {
         let tenant = &self.tenants[&id];
         if !matches!(tenant.origin, Origin::Hello { .. }) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let want = |(index, ask): &(usize, Ask)| match tenant.grants[*index] {
-            None => Some((*index, ask.on(&self.devices[*index]))),
+            None => {
+                let quota = ask.on(&self.devices[*index]);
+                let part = |pool| self.as_part(pool, *index, quota, ask.priority.is_some());
+                Some(tenant.pool.map_or(Ok(quota), part).map(|quota| (*index, quota)))
+            }
             Some(grant) if grant.quota.memory_cap.is_none() && ask.memory.is_some() => {
-                Some((*index, Quota { memory_cap: ask.memory, ..grant.quota }))
+                Some(Ok((*index, Quota { memory_cap: ask.memory, ..grant.quota })))
             }
             Some(_) => None,
         };

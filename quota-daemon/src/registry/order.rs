@@ -11,6 +11,7 @@
 //! many names gains nothing by it.
 
 use super::job::Job;
+use super::pools::Whose;
 use super::queue::Waiting;
 use super::{Registry, Tenant, TenantId, WEIGHT_DEFAULT};
 
@@ -51,8 +52,8 @@ impl Registry {
     pub(super) fn class_of(&self, job: &Job) -> Priority {
         let of_tenant =
             |id: TenantId| self.tenants[&id].grants.iter().flatten().map(|grant| grant.quota.priority).max();
-        let tenant = job.tenant.as_deref().and_then(|name| self.tenant_named(name));
-        job.wish.priority.or_else(|| of_tenant(tenant?)).unwrap_or_default()
+        let Whose { tenant, pool } = self.whose(job.tenant.as_deref(), job.wish.memory.is_some());
+        job.wish.priority.or_else(|| of_tenant(tenant.or(pool)?)).unwrap_or_default()
     }
 
     fn aging_ms(&self) -> u64 {
@@ -78,8 +79,8 @@ impl Registry {
     }
 
     fn party_of(&self, job: &Job) -> Party {
-        let tenant = job.tenant.as_deref().and_then(|name| self.tenant_named(name));
-        let standing = tenant.filter(|id| self.tenants[id].is_standing());
+        let Whose { tenant, pool } = self.whose(job.tenant.as_deref(), job.wish.memory.is_some());
+        let standing = pool.or(tenant.filter(|id| self.tenants[id].is_standing()));
         standing.map_or(Party::User(job.uid), Party::Tenant)
     }
 
@@ -90,10 +91,12 @@ impl Registry {
         let mut held: BTreeMap<Party, (u64, u64, u32)> = BTreeMap::new();
         // What the document sets aside for a tenant that has no job is in nobody's use.
         for (id, tenant) in self.tenants.iter().filter(|(_, tenant)| tenant.is_active()) {
-            let party = if tenant.is_standing() { Party::Tenant(*id) } else { Party::User(tenant.owner) };
-            let weight = if tenant.is_standing() { tenant.weight() } else { WEIGHT_DEFAULT };
+            let pool = tenant.pool.or(Some(*id).filter(|_| tenant.is_standing()));
+            let party = pool.map_or(Party::User(tenant.owner), Party::Tenant);
+            let weight = pool.map_or(WEIGHT_DEFAULT, |pool| self.tenants[&pool].weight());
             let sum = held.entry(party).or_insert((0, 0, weight));
-            for quota in tenant.grants.iter().flatten().map(|grant| grant.quota) {
+            // Of a pool, processes of no part have what the parts leave.
+            for quota in (0..self.devices.len()).filter_map(|device| self.effective(*id, device)) {
                 sum.0 += quota.memory_cap.map_or(0, |cap| cap.0);
                 sum.1 += u64::from(quota.guarantee.or(quota.compute_cap).map_or(0, Percent::hundredths));
             }

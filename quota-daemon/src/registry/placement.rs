@@ -2,8 +2,9 @@
 
 use super::admission::NoRoom;
 use super::job::Job;
+use super::pools::Whose;
 use super::queue::{Plan, Wants};
-use super::{Registry, TENANTS_MAX, Tenant, TenantId};
+use super::{Registry, TENANTS_MAX, TenantId};
 use crate::document::Placement;
 use core::cmp::Reverse;
 use quota_core::{Percent, Priority};
@@ -15,23 +16,23 @@ type Rank = (Reverse<bool>, u64, u64, u64, usize);
 impl Registry {
     /// Where the job has its place now, without anybody `ahead` of it starting later for that.
     pub(super) fn plan<'a>(&self, job: &Job, ahead: impl Iterator<Item = &'a Job> + Clone) -> Result<Plan, NoRoom> {
-        let tenant = self.tenant_of_job(job)?;
-        let wants = self.wants_of_job(job, tenant)?;
+        let whose = self.whose_is(job)?;
+        let tenant = whose.tenant;
+        let wants = self.wants_of_job(job, whose)?;
         let on = |index: &usize| wants.iter().filter(|(wanted, _)| wanted == index).copied().collect::<Wants>();
         let Some(count) = job.count else {
-            self.fits(&self.needs(tenant, &job.devices, &wants), tenant, true)?;
-            if let Some(behind) =
-                job.devices.iter().find_map(|index| self.behind(*index, tenant, &wants, ahead.clone()))
+            self.has_room(&self.needs(tenant, &job.devices, &wants), whose, &job.devices)?;
+            if let Some(behind) = job.devices.iter().find_map(|index| self.behind(*index, whose, &wants, ahead.clone()))
             {
                 return Err(behind);
             }
-            return Ok(Plan { tenant, devices: job.devices.clone(), wants });
+            return Ok(Plan { whose, devices: job.devices.clone(), wants });
         };
         let (mut fit, mut later, mut never) = (Vec::new(), Vec::new(), Vec::new());
         for index in &job.devices {
             let wants = on(index);
-            let room = self.fits(&self.needs(tenant, &[*index], &wants), tenant, true);
-            match room.err().or_else(|| self.behind(*index, tenant, &wants, ahead.clone())) {
+            let room = self.has_room(&self.needs(tenant, &[*index], &wants), whose, &[*index]);
+            match room.err().or_else(|| self.behind(*index, whose, &wants, ahead.clone())) {
                 None => fit.push(*index),
                 Some(NoRoom::Never(reason)) => never.push(reason),
                 Some(no_room) => later.push(no_room),
@@ -51,19 +52,25 @@ impl Registry {
         fit.truncate(count);
         fit.sort_unstable();
         let wants = fit.iter().flat_map(on).collect();
-        Ok(Plan { tenant, devices: fit, wants })
+        Ok(Plan { whose, devices: fit, wants })
     }
 
-    /// The job's tenant, when there is one already.
-    pub(super) fn tenant_of_job(&self, job: &Job) -> Result<Option<TenantId>, NoRoom> {
-        let tenant = job.tenant.as_deref().and_then(|name| self.tenant_named(name));
-        if tenant.is_none() && self.tenants.len() >= TENANTS_MAX {
+    fn has_room(&self, needs: &[(usize, Quota)], whose: Whose, devices: &[usize]) -> Result<(), NoRoom> {
+        self.fits(needs, whose, true)?;
+        let left = whose.tenant.map_or(Ok(()), |id| self.leaves_something(id, devices));
+        left.map_err(NoRoom::NotNow)
+    }
+
+    /// Whose the job is.
+    pub(super) fn whose_is(&self, job: &Job) -> Result<Whose, NoRoom> {
+        let whose = self.whose(job.tenant.as_deref(), job.wish.memory.is_some());
+        if whose.tenant.is_none() && self.tenants.len() >= TENANTS_MAX {
             return Err(NoRoom::NotNow(format!("there are {TENANTS_MAX} tenants already")));
         }
-        if let Some(id) = tenant {
+        if let Some(id) = whose.tenant.or(whose.pool) {
             self.tenants[&id].check_user(job.uid, &job.cgroup).map_err(NoRoom::Never)?;
         }
-        Ok(tenant)
+        Ok(whose)
     }
 
     fn rank(&self, index: usize, tenant: Option<TenantId>, class: Priority, quota: Option<&Quota>) -> Rank {
@@ -83,9 +90,8 @@ impl Registry {
 
     /// How much of a device's time those who are served no later than `class` may want, in hundredths of a percent.
     fn wanted_by(&self, index: usize, class: Priority) -> u64 {
-        let active = self.tenants.values().filter(|tenant| tenant.is_active());
-        let quotas =
-            active.filter_map(|tenant: &Tenant| tenant.effective(index)).filter(|quota| quota.priority >= class);
+        let active = self.tenants.iter().filter(|(_, tenant)| tenant.is_active());
+        let quotas = active.filter_map(|(id, _)| self.effective(*id, index)).filter(|quota| quota.priority >= class);
         quotas.map(|quota| u64::from(quota.compute_cap.unwrap_or(Percent::ALL).hundredths())).sum()
     }
 }

@@ -6,7 +6,8 @@
 use super::admission::NoRoom;
 use super::events::note;
 use super::job::Job;
-use super::{Action, ConnectionId, Origin, Registry, TenantId, WAITING_MAX};
+use super::pools::Whose;
+use super::{Action, ConnectionId, Origin, Registry, WAITING_MAX};
 use crate::peer::{Peer, clean};
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::{Admit, Granted, QueueLimit, Reply};
@@ -42,8 +43,8 @@ pub(super) type Wants = Vec<(usize, Quota)>;
 /// Where a job has its place.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Plan {
-    /// Its tenant, when there is one already.
-    pub(super) tenant: Option<TenantId>,
+    /// Whose it is.
+    pub(super) whose: Whose,
     /// All the devices that it gets.
     pub(super) devices: Vec<usize>,
     /// What has to be granted to the tenant for it.
@@ -200,13 +201,16 @@ impl Registry {
     }
 
     /// What has to be granted to the job on each device that it may get, whether it fits or not.
-    pub(super) fn wants_of_job(&self, job: &Job, tenant: Option<TenantId>) -> Result<Wants, NoRoom> {
+    pub(super) fn wants_of_job(&self, job: &Job, whose: Whose) -> Result<Wants, NoRoom> {
         let mut wants = Vec::new();
         for index in &job.devices {
             let ask = job.wish.on(&self.devices[*index]);
-            let grant = tenant.and_then(|id| self.tenants[&id].grants[*index]);
+            let grant = whose.tenant.and_then(|id| self.tenants[&id].grants[*index]);
             let Some(grant) = grant else {
-                wants.push((*index, ask.on(&self.devices[*index])));
+                let quota = ask.on(&self.devices[*index]);
+                let quota =
+                    whose.pool.map_or(Ok(quota), |pool| self.as_part(pool, *index, quota, ask.priority.is_some()))?;
+                wants.push((*index, quota));
                 continue;
             };
             if job.wish.dynamic && !grant.quota.dynamic {
@@ -236,9 +240,16 @@ impl Registry {
 
     /// Gives the job its place.
     fn seat(&mut self, plan: Plan, connection: ConnectionId, job: &Job, actions: &mut Vec<Action>) {
-        let id = plan.tenant.unwrap_or_else(|| {
-            let name = job.tenant.clone().unwrap_or_else(|| self.free_name(&stem(&job.command), false));
-            self.make_tenant(name, job.uid, Origin::Job)
+        let id = plan.whose.tenant.unwrap_or_else(|| {
+            let pool = plan.whose.pool.map(|pool| &self.tenants[&pool].name);
+            let name = match (&job.tenant, pool) {
+                (Some(name), Some(pool)) if name == pool => {
+                    self.free_name(&format!("{pool}/{}", stem(&job.command)), false)
+                }
+                (Some(name), _) => name.clone(),
+                (None, _) => self.free_name(&stem(&job.command), false),
+            };
+            self.make_tenant(name, job.uid, Origin::Job, plan.whose.pool)
         });
         self.grant(id, &plan.wants);
         let tenant = self.tenants.get_mut(&id).expect("it has just got its place");
@@ -248,6 +259,7 @@ impl Registry {
             devices: plan.devices.iter().map(|index| self.devices[*index].uuid_text.clone()).collect(),
         };
         actions.push(Action::Publish(id));
+        self.publish_pool(id, actions);
         let tenant = Some(granted.tenant.clone());
         let event = AuditEvent { tenant, ..self.about_job(AuditKind::Granted, job) };
         let on_its_devices = self.tenants[&id].granted().filter(|(device, _)| plan.devices.contains(device));

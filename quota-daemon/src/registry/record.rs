@@ -23,6 +23,9 @@ pub struct TenantRecord {
     pub members: Vec<MemberRecord>,
     /// The processes of `gpuquota run`.
     pub jobs: Vec<ProcessRecord>,
+    /// The tenant that it is a part of.
+    #[serde(default)]
+    pub pool: Option<String>,
     /// Whether its compute is withheld.
     #[serde(default)]
     pub paused: bool,
@@ -170,6 +173,7 @@ impl Registry {
             grants: tenant.grants.iter().enumerate().filter_map(grant).collect(),
             members: tenant.members.values().map(member).collect(),
             jobs: tenant.jobs.iter().filter_map(|job| process_of(*job)).collect(),
+            pool: tenant.pool.and_then(|pool| Some(self.tenants.get(&pool)?.name.clone())),
             paused: tenant.paused,
         })
     }
@@ -195,7 +199,8 @@ impl Registry {
                 OriginRecord::Hello(unnamed) => Origin::Hello { unnamed: unnamed.clone() },
                 OriginRecord::Document | OriginRecord::Job => Origin::Job,
             };
-            self.make_tenant(record.name.clone(), record.owner, origin)
+            let pool = record.pool.as_deref().and_then(|pool| self.tenant_named(pool));
+            self.make_tenant(record.name.clone(), record.owner, origin, pool)
         });
         let grants: Vec<(usize, Grant)> = record
             .grants

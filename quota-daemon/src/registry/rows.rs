@@ -178,7 +178,7 @@ impl Registry {
             // What the driver holds beyond the charges is overhead that is about to be booked.
             let beyond = driver.unwrap_or_default().0.saturating_sub(charged.0);
             let overhead = Bytes(usage.overhead(id, member.slot, index).0.min(charged.0) + beyond);
-            let row = self.member_row(tenant, member, index, charged, overhead);
+            let row = self.member_row(id, member, index, charged, overhead);
             let row = ProcessRow { memory_resident_bytes: driver.map(|bytes| bytes.0), ..row };
             rows.push(with_compute(row, tenant, name, view));
         };
@@ -193,20 +193,14 @@ impl Registry {
         if rows.len() == before
             && let Some(first) = member.sees.first()
         {
-            let row = self.member_row(tenant, member, *first, Bytes(0), Bytes(0));
+            let row = self.member_row(id, member, *first, Bytes(0), Bytes(0));
             rows.push(with_compute(row, tenant, name, view));
         }
     }
 
-    fn member_row(
-        &self,
-        tenant: &Tenant,
-        member: &Member,
-        index: usize,
-        charged: Bytes,
-        overhead: Bytes,
-    ) -> ProcessRow {
-        let quota = tenant.effective(index).unwrap_or_default();
+    fn member_row(&self, id: TenantId, member: &Member, index: usize, charged: Bytes, overhead: Bytes) -> ProcessRow {
+        let tenant = &self.tenants[&id];
+        let quota = self.effective(id, index).unwrap_or_default();
         let by_hello = matches!(tenant.origin, Origin::Hello { .. });
         let unmanaged = by_hello && quota.memory_cap.is_none() && quota.compute_cap.is_none();
         let percent = |percent: Option<Percent>| percent.map(|it| f64::from(it.hundredths()) / 100.0);

@@ -6,6 +6,7 @@ mod document;
 mod dynamic;
 mod order;
 mod placement;
+mod pools;
 mod queue;
 mod rows;
 
