@@ -2,6 +2,7 @@
 
 mod clients;
 mod listening;
+mod rates;
 mod requests;
 mod restart;
 
@@ -97,6 +98,9 @@ pub struct Server {
     /// Members that wait to hear what they hold: their question, the sample's that answers it, and until when.
     measures: Vec<requests::Measure>,
     clients: HashMap<ConnectionId, Client>,
+    users: rates::Users,
+    /// Those that have asked too much, and until when they aren't read; in this order.
+    paused: VecDeque<(Instant, ConnectionId)>,
     /// Death notices of members, by the connection on which they became members.
     notices: HashMap<ConnectionId, OwnedFd>,
     connections_made: u64,
@@ -145,6 +149,8 @@ impl Server {
             lists: Vec::new(),
             measures: Vec::new(),
             clients: HashMap::new(),
+            users: rates::Users::default(),
+            paused: VecDeque::new(),
             notices: HashMap::new(),
             connections_made: CONNECTION_FIRST,
             accepting: false,
@@ -227,6 +233,7 @@ impl Server {
     fn pass_time(&mut self) {
         let now = Instant::now();
         let now_ms = self.now_ms();
+        self.resume_asking(now);
         if self.registry.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             let mut actions = Vec::new();
             self.registry.tick(now_ms, &mut actions);
@@ -257,7 +264,8 @@ impl Server {
         let measures = self.measures.iter().map(|measure| measure.deadline).min();
         let reconcile = self.reconciler.due(&self.registry);
         let accept = self.accept_again_at.filter(|_| !self.accepting);
-        let next = [queue, lists, idle, measures, reconcile, accept].into_iter().flatten().min()?;
+        let paused = self.paused.front().map(|(until, _)| *until);
+        let next = [queue, lists, idle, measures, reconcile, accept, paused].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.
         let left = left + Duration::from_millis(1);
@@ -273,7 +281,9 @@ impl Server {
         self.notices.remove(&connection);
         self.adopted_jobs.remove(&connection);
         // A child may still hold the dead process's end.
-        self.clients.remove(&connection);
+        if let Some(client) = self.clients.remove(&connection) {
+            self.left(client.credentials.uid, client.admin);
+        }
         let mut actions = Vec::new();
         self.registry.died(connection, &mut actions);
         // Of a job that was taken back, the process stands for the connection.

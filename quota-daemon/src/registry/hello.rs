@@ -9,6 +9,7 @@ use crate::peer::{Peer, clean};
 use quota_core::ledger::{DEVICES_MAX, SLOTS_MAX};
 use quota_core::settings::{TENANT_FORM, parse_priority, parse_tenant};
 use quota_core::{Bytes, Percent};
+use quota_wire::Secret;
 use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply};
 use quota_wire::page::Quota;
 
@@ -56,10 +57,10 @@ impl Registry {
     fn tenant_of(&mut self, peer: &Peer, hello: &Hello, asks: &[(usize, Ask)]) -> Result<(TenantId, bool), String> {
         let found = match &hello.tenant {
             Some(name) => self.tenant_named(name),
-            None => self.tenant_by_origin(peer, asks),
+            None => self.tenant_by_origin(peer, hello.secret.as_ref(), asks),
         };
         if let Some(id) = found {
-            self.tenants[&id].check_user(peer.uid, &peer.cgroup)?;
+            self.tenants[&id].check_user(peer.uid, &peer.cgroup, hello.secret.as_ref())?;
             return Ok((id, false));
         }
         if self.tenants.len() >= TENANTS_MAX {
@@ -71,9 +72,9 @@ impl Registry {
     }
 
     /// For a process without a name: the document's tenant that covers it, else the one of its user and cgroup.
-    fn tenant_by_origin(&self, peer: &Peer, asks: &[(usize, Ask)]) -> Option<TenantId> {
+    fn tenant_by_origin(&self, peer: &Peer, secret: Option<&Secret>, asks: &[(usize, Ask)]) -> Option<TenantId> {
         let covered = |tenant: &&Tenant| match &tenant.origin {
-            Origin::Document(rule) => !rule.is_empty() && rule.covers(peer.uid, &peer.cgroup),
+            Origin::Document(rule) => !rule.is_empty() && rule.covers(peer.uid, &peer.cgroup) && rule.is_known(secret),
             _ => false,
         };
         // Processes that ask and processes that don't are counted apart: in one login session, a job with a

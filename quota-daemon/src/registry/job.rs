@@ -5,6 +5,7 @@ use crate::devices::select;
 use crate::peer::{Peer, clean};
 use quota_core::settings::{PRIORITY_FORM, TENANT_FORM, parse_priority, parse_tenant};
 use quota_core::{MemorySize, Percent, Priority, units};
+use quota_wire::Secret;
 use quota_wire::message::{Admit, PROTOCOL_VERSION};
 
 /// A job that wants a place.
@@ -13,6 +14,7 @@ pub(super) struct Job {
     pub(super) tenant: Option<String>,
     pub(super) uid: u32,
     pub(super) cgroup: String,
+    pub(super) secret: Option<Secret>,
     pub(super) command: String,
     pub(super) devices: Vec<usize>,
     pub(super) wish: Wish,
@@ -97,6 +99,7 @@ impl Registry {
             tenant: admit.tenant.clone(),
             uid: peer.uid,
             cgroup: peer.cgroup.clone(),
+            secret: admit.secret.clone(),
             command: clean(&admit.command),
             devices,
             wish: Wish { dynamic: admit.oversubscribe, ..wish },

@@ -180,7 +180,7 @@ impl Registry {
             check_shares(quota).map_err(NoRoom::Never)?;
         }
         if let Some(id) = tenant {
-            self.tenants[&id].check_user(job.uid, &job.cgroup).map_err(NoRoom::Never)?;
+            self.tenants[&id].check_user(job.uid, &job.cgroup, job.secret.as_ref()).map_err(NoRoom::Never)?;
         }
         Ok((tenant, wants))
     }

@@ -5,9 +5,13 @@ use crate::environment::{preload, quota, variable};
 use crate::options::{JobOptions, Quota, RunOptions};
 use crate::simulated::Simulated;
 use crate::{Failure, STATUS_FAILED, STATUS_RUN, STATUS_USAGE, job};
+use quota_core::settings::SECRET_FILE;
+use quota_wire::Secret;
 use quota_wire::message::{Admit, Granted, PROTOCOL_VERSION, QueueLimit, Reply, Request};
+use quota_wire::secret::SECRET_FORM;
 use quota_wire::socket::{Connection, WireError};
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One wait for an answer while the job queues; then the next one begins.
@@ -36,8 +40,11 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
         .map(|simulated| simulated.environment(variable("LD_LIBRARY_PATH").as_deref()))
         .unwrap_or_default();
     let place = place(simulated.as_ref())?;
-    let admit =
-        Admit { oversubscribe: options.oversubscribe, ..admit(&asked, tenant, &options.job, &options.command, queue) };
+    let admit = Admit {
+        oversubscribe: options.oversubscribe,
+        secret: variable(SECRET_FILE).map(|path| secret(&path)).transpose()?,
+        ..admit(&asked, tenant, &options.job, &options.command, queue)
+    };
     let (connection, granted) = placed(&place, simulated.as_ref(), &surroundings, &admit)?;
     let mut environment = surroundings;
     environment.push(preload);
@@ -51,6 +58,11 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
     let status = job::run(&options.command, &environment)?;
     drop(connection);
     if status == 0 { Ok(()) } else { Err(Failure::silent(status)) }
+}
+
+fn secret(path: &str) -> Result<Secret, Failure> {
+    Secret::read(Path::new(path))
+        .map_err(|why| Failure::usage(format!("{SECRET_FILE}={path:?}: {why}; expected {SECRET_FORM}")))
 }
 
 fn queue_limit(text: &str) -> Result<QueueLimit, Failure> {
