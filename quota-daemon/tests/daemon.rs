@@ -6,6 +6,8 @@ mod commands;
 mod compute;
 #[path = "daemon/figures.rs"]
 mod figures;
+#[path = "daemon/flood.rs"]
+mod flood;
 #[path = "daemon/node.rs"]
 mod node;
 #[path = "daemon/player.rs"]

@@ -2,6 +2,7 @@
 
 mod compute;
 mod dynamic;
+mod identity;
 mod queue;
 mod rows;
 

@@ -239,7 +239,7 @@ pub(crate) fn list<T>(
     rows_of: impl Fn(Reply) -> Result<(Vec<T>, bool), Reply>,
 ) -> Result<Vec<T>, Failure> {
     let deadline = Instant::now() + ANSWER_WAIT_MAX;
-    connection.send(request, &[]).map_err(|error| Failure::new(format!("the daemon: {error}")))?;
+    connection.request(request).map_err(|error| Failure::new(format!("the daemon: {error}")))?;
     let mut all = Vec::new();
     for _ in 0..PACKETS_MAX {
         let (reply, _) =

@@ -141,7 +141,7 @@ fn check_machine(connection: &Connection, simulated: &Simulated) -> Result<(), F
 
 /// The daemon's answer: a place, or why not. Says on stderr what the job waits for.
 fn wait(connection: &Connection, admit: &Admit) -> Result<Result<Granted, String>, WireError> {
-    connection.send(&Request::Admit(admit.clone()), &[])?;
+    connection.request(&Request::Admit(admit.clone()))?;
     let patience = if admit.queue.is_some() { QUEUE_ANSWER_WAIT } else { ANSWER_WAIT_MAX };
     loop {
         match connection.receive_until(Instant::now() + patience) {
