@@ -11,6 +11,7 @@ use crate::devices::sampler::Sampler;
 use crate::devices::{DeviceSample, Inventory, Nvml};
 use crate::document::Document;
 use crate::log;
+use crate::notify::Notifier;
 use crate::pages::Pages;
 use crate::reconcile::Reconciler;
 use crate::registry::{Action, ConnectionId, Overrides, ProcessRecord, Registry, TenantId};
@@ -91,6 +92,7 @@ pub struct Server {
     reconciler: Reconciler,
     shares: Shares,
     arbiter: Arbiter,
+    notifier: Notifier,
     /// The driver has let a question go unanswered.
     driver_hangs: bool,
     /// Those who wait for a list.
@@ -145,6 +147,7 @@ impl Server {
             reconciler: Reconciler::default(),
             shares: Shares::default(),
             arbiter,
+            notifier: Notifier::from_environment(),
             driver_hangs: false,
             lists: Vec::new(),
             measures: Vec::new(),
@@ -174,6 +177,7 @@ impl Server {
     /// When the kernel refuses to wait.
     pub fn run(mut self) -> Result<(), ServeError> {
         let mut events = Vec::with_capacity(EVENTS_PER_ROUND);
+        self.notifier.ready(&format!("listens on {}", self.configuration.socket.display()));
         while !self.stopping {
             self.resume_accepting();
             let timeout = self.timeout();
@@ -186,6 +190,7 @@ impl Server {
             }
             self.pass_time();
         }
+        self.notifier.stopping();
         log::line(LogLevel::Info, format_args!("ends; {} tenants were active", self.registry.active_tenants()));
         Ok(())
     }
@@ -214,6 +219,7 @@ impl Server {
             match &self.configuration.document_path {
                 Some(path) if received.number == libc::SIGHUP => {
                     let path = path.clone();
+                    self.notifier.reloading(now_ns() / 1000);
                     let mut actions = Vec::new();
                     let applied = Document::load(&path)
                         .map_err(|error| error.to_string())
@@ -223,6 +229,11 @@ impl Server {
                         log::line(LogLevel::Error, format_args!("{text}"));
                     }
                     self.perform(actions);
+                    self.notifier.ready(&format!("listens on {}", self.configuration.socket.display()));
+                }
+                // Told to by a service manager, not by a terminal that is gone.
+                None if received.number == libc::SIGHUP && self.notifier.has_manager() => {
+                    log::line(LogLevel::Info, format_args!("there is no document to be read again"));
                 }
                 _ => self.stopping = true,
             }
@@ -234,6 +245,7 @@ impl Server {
         let now = Instant::now();
         let now_ms = self.now_ms();
         self.resume_asking(now);
+        self.notifier.look(now, || self.arbiter.is_alive());
         if self.registry.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             let mut actions = Vec::new();
             self.registry.tick(now_ms, &mut actions);
@@ -265,7 +277,10 @@ impl Server {
         let reconcile = self.reconciler.due(&self.registry);
         let accept = self.accept_again_at.filter(|_| !self.accepting);
         let paused = self.paused.front().map(|(until, _)| *until);
-        let next = [queue, lists, idle, measures, reconcile, accept, paused].into_iter().flatten().min()?;
+        let next = [queue, lists, idle, measures, reconcile, accept, paused, self.notifier.due()]
+            .into_iter()
+            .flatten()
+            .min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.
         let left = left + Duration::from_millis(1);

@@ -10,6 +10,8 @@ mod figures;
 mod flood;
 #[path = "daemon/node.rs"]
 mod node;
+#[path = "daemon/notify.rs"]
+mod notify;
 #[path = "daemon/player.rs"]
 mod player;
 

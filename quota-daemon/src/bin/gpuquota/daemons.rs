@@ -189,6 +189,8 @@ fn start(place: &Place, log_path: &Path, environment: &[(String, String)]) -> Re
         .envs(environment.iter().map(|(name, value)| (name, value)))
         // The daemon looks at the real devices, never through the shim.
         .env_remove("LD_PRELOAD")
+        // The service manager that waits for the job, if one does, is not to hear of its daemon.
+        .env_remove("NOTIFY_SOCKET")
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log)
