@@ -21,7 +21,8 @@ impl Registry {
                 if changed {
                     actions.push(Action::Publish(welcome.tenant));
                 }
-                actions.push(Action::Note(format!("tenant {}: process {} joins", welcome.name, peer.pid)));
+                let excess = self.excess(welcome.tenant, hello).unwrap_or_default();
+                actions.push(Action::Note(format!("tenant {}: process {} joins{excess}", welcome.name, peer.pid)));
                 actions.push(Action::Welcome(welcome));
             }
             Err(reason) => {
@@ -29,6 +30,16 @@ impl Registry {
                 actions.push(Action::Reply(connection, Reply::Refused { reason }));
             }
         }
+    }
+
+    /// What a process asks for beyond what its tenant has, in words: it doesn't get it, and somebody may want to know.
+    fn excess(&self, tenant: TenantId, hello: &Hello) -> Option<String> {
+        hello.devices.iter().find_map(|device| {
+            let index = self.device_with(&device.uuid)?;
+            let cap = self.tenants[&tenant].grants[index]?.quota.memory_cap?;
+            let asked = device.memory_bytes.map(Bytes).filter(|asked| *asked > cap)?;
+            Some(format!("; it asks for {} on device {index}, and has {}", asked.human(), cap.human()))
+        })
     }
 
     fn try_hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello) -> Result<(Welcome, bool), String> {
