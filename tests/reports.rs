@@ -1,5 +1,10 @@
 //! What users of such products reported, each by its kind: what must not happen here.
 
+#[path = "reports/devices.rs"]
+mod devices;
+#[path = "reports/node.rs"]
+mod node;
+
 use harness::{GIB, MIB, Machine};
 
 /// A context is part of what a process holds: 300 MiB of 1000, then 700 fit and no more; a second process pays its own.

@@ -100,6 +100,15 @@ impl Arbiter {
         self.ring();
     }
 
+    /// Whether its thread has come round since this was asked last; asks it to do so again. One that hasn't been needed
+    /// yet counts as alive, and so does one that the kernel didn't let start.
+    pub fn is_alive(&self) -> bool {
+        let Some(thread) = &self.thread else { return true };
+        let has_answered = self.board.ask_alive();
+        self.ring();
+        has_answered && !thread.is_finished()
+    }
+
     /// Who may launch on a device, by the number of [`TenantId::number`].
     pub fn holder(&self, device: usize) -> Option<u64> {
         Some(self.shown.get(device)?.holder.load(Ordering::Relaxed)).filter(|number| *number != 0)

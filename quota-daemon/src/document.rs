@@ -11,7 +11,9 @@ pub use admission::{AdmissionRules, Placement};
 use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
+use quota_wire::Secret;
 use quota_wire::page::FIRM_PARTS;
+use quota_wire::secret::SECRET_FORM;
 use raw::{RawAudit, RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
 pub use schedule::{Minute, Variant};
 use std::path::{Path, PathBuf};
@@ -115,6 +117,10 @@ pub struct MatchRule {
     pub uid: Option<u32>,
     /// Their control group; `*` stands for any characters.
     pub cgroup: Option<String>,
+    /// They know the secret in this file.
+    pub secret_file: Option<PathBuf>,
+    /// Which is this, once it was read.
+    pub secret: Option<Secret>,
 }
 
 /// Why a document is refused.
@@ -160,10 +166,24 @@ impl Document {
             return Err(unreadable(&format!("it is larger than {DOCUMENT_BYTES_MAX} bytes")));
         }
         let text = std::fs::read_to_string(path).map_err(|error| unreadable(&error))?;
-        Self::parse(&text)
+        Self::parse(&text)?.with_secrets()
     }
 
-    /// Reads `text`.
+    /// Reads the files with secrets that it names.
+    ///
+    /// # Errors
+    /// The first one that can't be used.
+    pub fn with_secrets(mut self) -> Result<Self, DocumentError> {
+        for tenant in &mut self.tenants {
+            let Some(path) = &tenant.matches.secret_file else { continue };
+            let place = format!("tenant {}: match.secret_file", tenant.name);
+            let failed = |reason: String| value(&place, &path.display().to_string(), reason, SECRET_FORM);
+            tenant.matches.secret = Some(Secret::read(path).map_err(failed)?);
+        }
+        Ok(self)
+    }
+
+    /// Reads `text`, and no file that it names.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -218,6 +238,11 @@ impl MatchRule {
     /// True when nothing is said.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// True when a process is meant that knows `secret`; a secret that was not read is known to nobody.
+    pub fn is_known(&self, secret: Option<&Secret>) -> bool {
+        self.secret_file.is_none() || (self.secret.is_some() && self.secret.as_ref() == secret)
     }
 
     /// True when a process of user `uid` in `cgroup` is meant.
@@ -362,7 +387,7 @@ fn tenant_rule(place: &str, raw: &RawTenant) -> Result<TenantRule, DocumentError
         )?
         .unwrap_or_default(),
         oversubscribe: raw.oversubscribe.unwrap_or(false),
-        matches: raw.matches.as_ref().map(match_rule).unwrap_or_default(),
+        matches: raw.matches.as_ref().map(|raw| match_rule(&place, raw)).transpose()?.unwrap_or_default(),
         name,
     };
     if rule.oversubscribe && rule.memory.is_none() {
@@ -379,8 +404,9 @@ fn tenant_rule(place: &str, raw: &RawTenant) -> Result<TenantRule, DocumentError
     }
 }
 
-fn match_rule(raw: &RawMatch) -> MatchRule {
-    MatchRule { uid: raw.uid, cgroup: raw.cgroup.clone() }
+fn match_rule(place: &str, raw: &RawMatch) -> Result<MatchRule, DocumentError> {
+    let secret_file = raw.secret_file.as_ref().map(|path| absolute(&format!("{place}: match.secret_file"), path));
+    Ok(MatchRule { uid: raw.uid, cgroup: raw.cgroup.clone(), secret_file: secret_file.transpose()?, secret: None })
 }
 
 fn scheduling(raw: &RawDocument) -> Result<Rules, DocumentError> {

@@ -1,6 +1,10 @@
 //! Who is at the other end of a connection: the kernel's word, never the peer's.
 #![allow(unsafe_code)]
 
+mod cgroup;
+
+pub use cgroup::is_container;
+
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::io::Read;
@@ -21,17 +25,61 @@ pub struct Peer {
     pub pid: u32,
     /// Its user when it connected.
     pub uid: u32,
-    /// The path of its control group.
+    /// The path of its control group: its container's, where it is in one, whatever groups that makes for itself.
     pub cgroup: String,
     /// When it started: RFC 3339, UTC.
     pub started: String,
 }
 
-impl Peer {
-    /// Reads what the kernel says of process `pid` of user `uid`.
-    pub fn of(pid: u32, uid: u32) -> Self {
-        Self { pid, uid, cgroup: cgroup(pid), started: started(pid) }
+/// A process at the other end of a connection, from when it was accepted: so that another one which has got its pid since is
+/// not taken for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    pid: u32,
+    uid: u32,
+    start_ticks: Option<u64>,
+}
+
+impl Arrival {
+    /// Process `pid` of user `uid`, as it is now.
+    pub fn now(pid: u32, uid: u32) -> Self {
+        Self { pid, uid, start_ticks: start_ticks(pid) }
     }
+
+    /// Who it is, and a descriptor that becomes readable when it dies.
+    ///
+    /// What is read under a pid is only believed while the process that has the connection is known to live: read between two
+    /// looks at it.
+    ///
+    /// # Errors
+    /// One line, when it is dead or can't be known.
+    pub fn identify(&self, connection: BorrowedFd<'_>) -> Result<(Peer, OwnedFd), String> {
+        let Self { pid, uid, start_ticks: arrived } = *self;
+        let notice = death_notice(connection, pid)
+            .map_err(|error| format!("the process can't be watched (pidfd, Linux 5.3): {error}"))?;
+        let text = match std::fs::read_to_string(format!("/proc/{pid}/cgroup")) {
+            Err(error) if !lacks_cgroups() => return Err(format!("the control group of process {pid}: {error}")),
+            text => text.unwrap_or_default(),
+        };
+        let peer = Peer { pid, uid, cgroup: cgroup::identity(&text), started: started(pid) };
+        if is_dead(&notice) || arrived.is_none() || start_ticks(pid) != arrived {
+            return Err(format!("process {pid} is not the one that connected: that is dead"));
+        }
+        Ok((peer, notice))
+    }
+}
+
+/// True on a kernel without control groups.
+fn lacks_cgroups() -> bool {
+    !std::path::Path::new("/proc/self/cgroup").exists()
+}
+
+/// True when the process that a notice is of has died.
+fn is_dead(notice: &OwnedFd) -> bool {
+    let mut entries = [rustix::event::PollFd::new(notice, rustix::event::PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    // What can't be looked at is not believed.
+    rustix::event::poll(&mut entries, Some(&now)).map_or(true, |ready| ready > 0)
 }
 
 /// A descriptor that becomes readable when process `pid` dies.
@@ -153,13 +201,6 @@ fn started_at(pid: u32) -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + Duration::from_secs(booted) + Duration::from_millis(ticks * 1000 / per_second))
 }
 
-fn cgroup(pid: u32) -> String {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    // The unified hierarchy is the line `0::/path`; with the old ones, any line tells containers apart.
-    let line = text.lines().find(|line| line.starts_with("0::")).or_else(|| text.lines().next());
-    clean(line.and_then(|line| line.splitn(3, ':').nth(2)).unwrap_or("/"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,8 +208,14 @@ mod tests {
     #[test]
     #[allow(clippy::disallowed_methods)] // It is shown to people.
     fn this_process_is_known() {
-        let own = Peer::of(std::process::id(), 7);
-        assert!(own.cgroup.starts_with('/'), "{own:?}");
+        use std::os::fd::AsFd;
+        let (end, _other) = quota_wire::socket::Connection::pair().expect("a pair");
+        let arrival = Arrival::now(std::process::id(), 7);
+        let (own, notice) = arrival.identify(end.as_fd()).expect("it lives");
+        assert!(own.cgroup.starts_with('/') && own.pid == std::process::id() && !is_dead(&notice), "{own:?}");
+        // Another process that has got the pid since is not believed to be the one that connected.
+        let other = Arrival { start_ticks: arrival.start_ticks.map(|ticks| ticks + 1), ..arrival };
+        assert!(other.identify(end.as_fd()).expect_err("another").contains("is not the one that connected"));
         let started = humantime::parse_rfc3339(&own.started).expect("a time");
         let age = SystemTime::now().duration_since(started).expect("not in the future");
         assert!(age < Duration::from_secs(3600), "{age:?}");

@@ -26,10 +26,12 @@ mod rows;
 
 use crate::devices::{Inventory, parse_uuid};
 use crate::document::{AdmissionRules, DeviceRule, Document, MatchRule, Minute, TenantRule, Variant};
-use crate::peer::Peer;
+use crate::peer::{Peer, is_container};
 use pools::Whose;
 use quota_core::compute::scheduler::Rules;
+use quota_core::settings::SECRET_FILE;
 use quota_core::{Bytes, Percent, Priority};
+use quota_wire::Secret;
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::Reply;
 use quota_wire::page::Quota;
@@ -383,10 +385,16 @@ impl Tenant {
         Some(quota)
     }
 
-    /// Says why user `uid` may not act for this tenant, when it may not.
-    fn check_user(&self, uid: u32, cgroup: &str) -> Result<(), String> {
+    /// Says why a process of user `uid` may not act for this tenant, when it may not. The node's root may, but not a
+    /// container's.
+    fn check_user(&self, uid: u32, cgroup: &str, secret: Option<&Secret>) -> Result<(), String> {
+        let is_root = uid == 0 && !is_container(cgroup);
         match &self.origin {
-            Origin::Document(rule) if !rule.covers(uid, cgroup) && uid != 0 => Err(format!(
+            Origin::Document(rule) if !rule.is_known(secret) => Err(format!(
+                "tenant {} has a secret that this process doesn't know; {SECRET_FILE} names the file with it",
+                self.name
+            )),
+            Origin::Document(rule) if !rule.covers(uid, cgroup) && !is_root => Err(format!(
                 "tenant {} is not for user {uid} in cgroup {cgroup} (see `match` in the daemon's document)",
                 self.name
             )),

@@ -3,6 +3,7 @@
 mod audit;
 mod clients;
 mod listening;
+mod rates;
 mod requests;
 mod restart;
 
@@ -12,6 +13,7 @@ use crate::devices::sampler::Sampler;
 use crate::devices::{DeviceSample, Inventory, Nvml};
 use crate::document::{Document, Minute};
 use crate::log;
+use crate::notify::Notifier;
 use crate::pages::Pages;
 use crate::reconcile::Reconciler;
 use crate::registry::{Action, ConnectionId, Overrides, ProcessRecord, Registry, TenantId};
@@ -95,6 +97,7 @@ pub struct Server {
     reconciler: Reconciler,
     shares: Shares,
     arbiter: Arbiter,
+    notifier: Notifier,
     /// The driver has let a question go unanswered.
     driver_hangs: bool,
     /// Those who wait for a list.
@@ -102,6 +105,9 @@ pub struct Server {
     /// Members that wait to hear what they hold: their question, the sample's that answers it, and until when.
     measures: Vec<requests::Measure>,
     clients: HashMap<ConnectionId, Client>,
+    users: rates::Users,
+    /// Those that have asked too much, and until when they aren't read; in this order.
+    paused: VecDeque<(Instant, ConnectionId)>,
     /// Death notices of members, by the connection on which they became members.
     notices: HashMap<ConnectionId, OwnedFd>,
     connections_made: u64,
@@ -149,10 +155,13 @@ impl Server {
             reconciler: Reconciler::default(),
             shares: Shares::default(),
             arbiter,
+            notifier: Notifier::from_environment(),
             driver_hangs: false,
             lists: Vec::new(),
             measures: Vec::new(),
             clients: HashMap::new(),
+            users: rates::Users::default(),
+            paused: VecDeque::new(),
             notices: HashMap::new(),
             connections_made: CONNECTION_FIRST,
             accepting: false,
@@ -180,6 +189,7 @@ impl Server {
     /// When the kernel refuses to wait.
     pub fn run(mut self) -> Result<(), ServeError> {
         let mut events = Vec::with_capacity(EVENTS_PER_ROUND);
+        self.notifier.ready(&format!("listens on {}", self.configuration.socket.display()));
         while !self.stopping {
             self.resume_accepting();
             let timeout = self.timeout();
@@ -192,6 +202,7 @@ impl Server {
             }
             self.pass_time();
         }
+        self.notifier.stopping();
         self.finish_audit();
         Ok(())
     }
@@ -222,7 +233,13 @@ impl Server {
             match &self.configuration.document_path {
                 Some(path) if received.number == libc::SIGHUP => {
                     let path = path.clone();
+                    self.notifier.reloading(now_ns() / 1000);
                     self.reload(&path, &received);
+                    self.notifier.ready(&format!("listens on {}", self.configuration.socket.display()));
+                }
+                // Told to by a service manager, not by a terminal that is gone.
+                None if received.number == libc::SIGHUP && self.notifier.has_manager() => {
+                    log::line(LogLevel::Info, format_args!("there is no document to be read again"));
                 }
                 _ => self.stopping = true,
             }
@@ -268,6 +285,8 @@ impl Server {
             self.registry.set_minute(Minute::now(), &mut actions);
             self.perform(actions);
         }
+        self.resume_asking(now);
+        self.notifier.look(now, || self.arbiter.is_alive());
         if self.registry.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             let mut actions = Vec::new();
             self.registry.tick(now_ms, &mut actions);
@@ -300,7 +319,9 @@ impl Server {
         let accept = self.accept_again_at.filter(|_| !self.accepting);
         // By the clock on the wall, which may be set: it is looked at, not waited for.
         let schedule = self.registry.has_schedule().then(|| Instant::now() + SCHEDULE_LOOK);
-        let next = [queue, lists, idle, measures, reconcile, accept, schedule].into_iter().flatten().min()?;
+        let paused = self.paused.front().map(|(until, _)| *until);
+        let all = [queue, lists, idle, measures, reconcile, accept, schedule, paused, self.notifier.due()];
+        let next = all.into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.
         let left = left + Duration::from_millis(1);
@@ -316,7 +337,9 @@ impl Server {
         self.notices.remove(&connection);
         let job = self.adopted_jobs.remove(&connection);
         // A child may still hold the dead process's end.
-        self.clients.remove(&connection);
+        if let Some(client) = self.clients.remove(&connection) {
+            self.left(client.credentials.uid, client.admin);
+        }
         let mut actions = Vec::new();
         self.registry.died(connection, &mut actions);
         // Of a job that was taken back, the process stands for the connection.

@@ -8,8 +8,12 @@ mod commands;
 mod compute;
 #[path = "daemon/figures.rs"]
 mod figures;
+#[path = "daemon/flood.rs"]
+mod flood;
 #[path = "daemon/node.rs"]
 mod node;
+#[path = "daemon/notify.rs"]
+mod notify;
 #[path = "daemon/player.rs"]
 mod player;
 

@@ -12,14 +12,14 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use driver_api::{CUdevice, CUresult};
 use parking_lot::Mutex;
 use quota_core::ledger::{DEVICES_MAX, DeviceId, SlotId};
-use quota_core::settings::{DEFAULT_SOCKET, LogLevel};
+use quota_core::settings::{DEFAULT_SOCKET, LogLevel, SECRET_FILE};
 use quota_core::{Bytes, Mode, Percent, Settings};
-use quota_wire::TenantMemory;
 use quota_wire::lock::LedgerLock;
 use quota_wire::memory::{Access, Mapping};
 use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply, Request, Welcome};
+use quota_wire::secret::SECRET_FORM;
 use quota_wire::socket::{Connection, WireError};
-use quota_wire::{QuotaPage, lock};
+use quota_wire::{QuotaPage, Secret, TenantMemory, lock};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -205,7 +205,7 @@ fn leaked(member: *mut Member) -> &'static Member {
 fn join(settings: &Settings, seen: &[Seen], patience: Duration) -> Result<Option<Member>, String> {
     let named = settings.socket.as_deref();
     let path = named.unwrap_or(DEFAULT_SOCKET);
-    match welcomed(Path::new(path), settings, seen, patience) {
+    match welcomed(Path::new(path), named.is_some(), &hello(settings, seen)?, patience) {
         Ok(Some(welcomed)) => return with_daemon(welcomed, seen, path).map(Some),
         Ok(None) => {}
         Err(error) => {
@@ -255,18 +255,12 @@ struct Welcomed {
 
 /// Says hello; `None` when no daemon was named and none is there. One that goes away in the middle of it is waited
 /// for like one that isn't there yet.
-fn welcomed(
-    path: &Path,
-    settings: &Settings,
-    seen: &[Seen],
-    patience: Duration,
-) -> Result<Option<Welcomed>, WireError> {
+fn welcomed(path: &Path, named: bool, hello: &Hello, patience: Duration) -> Result<Option<Welcomed>, WireError> {
     let until = Instant::now() + patience;
-    let named = settings.socket.is_some();
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let Some(connection) = connect(path, named, left)? else { return Ok(None) };
-        match connection.ask(&Request::Hello(hello(settings, seen)), Instant::now() + DAEMON_WAIT_MAX) {
+        match connection.ask(&Request::Hello(hello.clone()), Instant::now() + DAEMON_WAIT_MAX) {
             Ok((reply, descriptors)) => return Ok(Some(Welcomed { connection, reply, descriptors })),
             Err(WireError::Closed | WireError::Io(_)) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(20));
@@ -337,8 +331,12 @@ fn member_device(seen: &Seen, place: Option<DeviceId>) -> MemberDevice {
     }
 }
 
-fn hello(settings: &Settings, seen: &[Seen]) -> Hello {
-    Hello {
+fn hello(settings: &Settings, seen: &[Seen]) -> Result<Hello, String> {
+    let read = |path: &String| {
+        let failed = |why| format!("{SECRET_FILE}={path:?}: {why}; expected {SECRET_FORM}");
+        Secret::read(Path::new(path)).map_err(failed)
+    };
+    Ok(Hello {
         version: PROTOCOL_VERSION,
         tenant: settings.tenant.clone(),
         pid: std::process::id(),
@@ -356,7 +354,8 @@ fn hello(settings: &Settings, seen: &[Seen]) -> Hello {
         weight: settings.weight,
         priority: settings.priority.map(|priority| priority.to_string()),
         guarantee: settings.guarantee.map(quota_core::Percent::hundredths),
-    }
+        secret: settings.secret_file.as_ref().map(read).transpose()?,
+    })
 }
 
 fn command_line() -> String {

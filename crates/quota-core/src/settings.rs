@@ -85,6 +85,8 @@ pub struct Settings {
     pub priority: Option<Priority>,
     /// Name under which processes are counted together.
     pub tenant: Option<String>,
+    /// The file with the tenant's secret.
+    pub secret_file: Option<String>,
     /// The daemon's socket, when it was named.
     pub socket: Option<String>,
     /// A file beside which the ledger lies (`CUDA_DEVICE_MEMORY_SHARED_CACHE`).
@@ -157,6 +159,8 @@ impl<T: Copy> PerDevice<T> {
     }
 }
 
+/// The setting that names the file with a tenant's secret.
+pub const SECRET_FILE: &str = "GPUQUOTA_TENANT_SECRET_FILE";
 /// Words for [`Mode`].
 pub const MODE_FORM: &str = "enforce, observe or off";
 /// Words for [`Priority`].
@@ -209,6 +213,7 @@ impl Settings {
             weight: environment.parse("GPUQUOTA_WEIGHT", WEIGHT_FORM, parse_weight)?,
             priority: environment.parse("GPUQUOTA_PRIORITY", PRIORITY_FORM, parse_priority)?,
             tenant: environment.parse("GPUQUOTA_TENANT", TENANT_FORM, parse_tenant)?,
+            secret_file: environment.parse(SECRET_FILE, "the absolute path of a file", absolute_path)?,
             socket: environment.parse("GPUQUOTA_SOCKET", "the absolute path of a socket", absolute_path)?,
             ledger_beside: None,
             mode: environment.parse("GPUQUOTA_MODE", MODE_FORM, parse_mode)?.unwrap_or_default(),

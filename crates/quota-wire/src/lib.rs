@@ -10,9 +10,11 @@ pub mod lock;
 pub mod memory;
 pub mod message;
 pub mod page;
+pub mod secret;
 pub mod socket;
 pub mod usage;
 
 pub use memory::Mapping;
 pub use page::QuotaPage;
+pub use secret::Secret;
 pub use usage::TenantMemory;

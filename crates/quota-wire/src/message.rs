@@ -4,6 +4,7 @@
 //! fields are ignored, so that an older side can talk to a newer one; what changes the meaning of an
 //! existing field raises [`PROTOCOL_VERSION`].
 
+use crate::Secret;
 use crate::audit::{AuditQuery, AuditRow};
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +103,9 @@ pub struct Hello {
     /// Least compute asked for, in hundredths of a percent.
     #[serde(default)]
     pub guarantee: Option<u32>,
+    /// The tenant's secret, where it was given one.
+    #[serde(default)]
+    pub secret: Option<Secret>,
 }
 
 /// What is asked for on one device.
@@ -154,6 +158,9 @@ pub struct Admit {
     /// Its memory may be moved to the host, and its quota lie beyond what the device has.
     #[serde(default)]
     pub oversubscribe: bool,
+    /// The tenant's secret, where it was given one.
+    #[serde(default)]
+    pub secret: Option<Secret>,
     /// Wait for room: milliseconds, or for ever; absent means don't.
     #[serde(default)]
     pub queue: Option<QueueLimit>,

@@ -129,6 +129,8 @@ impl Connection {
         loop {
             match self.receive() {
                 Err(WireError::WouldBlock) => {}
+                // Who closes without having read what we sent may have said why before; the kernel tells the former first.
+                Err(WireError::Closed) => return self.receive(),
                 other => return other,
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -148,8 +150,20 @@ impl Connection {
         request: &Q,
         deadline: Instant,
     ) -> Result<(A, Vec<OwnedFd>), WireError> {
-        self.send(request, &[])?;
+        self.request(request)?;
         self.receive_until(deadline)
+    }
+
+    /// Sends a request that is answered. That the other side has closed is no error yet: it may have said why, which is
+    /// what is received next.
+    ///
+    /// # Errors
+    /// As those of [`Connection::send`].
+    pub fn request<Q: Serialize>(&self, request: &Q) -> Result<(), WireError> {
+        match self.send(request, &[]) {
+            Err(WireError::Closed) => Ok(()),
+            sent => sent,
+        }
     }
 }
 

@@ -42,6 +42,9 @@ struct State {
     rules: Option<Rules>,
     generations: u64,
     ends: bool,
+    /// How often the arbiter was asked whether it lives, and which of the questions it has answered.
+    asked: u64,
+    answered: u64,
 }
 
 /// The state, as both threads reach it.
@@ -106,9 +109,18 @@ impl Board {
         self.lock().ends = true;
     }
 
+    /// Asks whether the other thread lives; true when it has answered the last such question.
+    pub(super) fn ask_alive(&self) -> bool {
+        let mut state = self.lock();
+        let has_answered = state.answered == state.asked;
+        state.asked += u64::from(has_answered);
+        has_answered
+    }
+
     /// What has changed since the last call.
     pub(super) fn news(&self) -> News {
         let mut state = self.lock();
+        state.answered = state.asked;
         let changed = std::mem::take(&mut state.changed);
         let tenants = changed.into_iter().map(|id| (id, state.tenants.get(&id).cloned())).collect();
         News { tenants, rules: state.rules.take(), ends: state.ends }

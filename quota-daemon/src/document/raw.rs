@@ -124,6 +124,7 @@ pub(super) struct RawTenant {
 pub(super) struct RawMatch {
     pub(super) cgroup: Option<String>,
     pub(super) uid: Option<u32>,
+    pub(super) secret_file: Option<String>,
 }
 
 #[derive(serde::Deserialize)]

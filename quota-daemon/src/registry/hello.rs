@@ -12,6 +12,7 @@ use crate::peer::{Peer, clean};
 use quota_core::ledger::{DEVICES_MAX, SLOTS_MAX};
 use quota_core::settings::{TENANT_FORM, parse_priority, parse_tenant};
 use quota_core::{Bytes, Percent};
+use quota_wire::Secret;
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply};
 use quota_wire::page::Quota;
@@ -51,7 +52,8 @@ impl Registry {
         let tenant = &self.tenants[&welcome.tenant];
         let Some(member) = tenant.members.get(&welcome.connection) else { return };
         let event = self.about_member(AuditKind::Joined, tenant, member);
-        let event = AuditEvent { asked: hello_terms(&self.asks(hello)), ..event };
+        let (asked, reason) = (hello_terms(&self.asks(hello)), self.excess(welcome.tenant, hello));
+        let event = AuditEvent { asked, reason, ..event };
         let grants = member.sees.iter().filter_map(|device| Some((*device, tenant.effective(*device)?)));
         self.note_granted(&event, grants, actions);
     }
@@ -60,6 +62,16 @@ impl Registry {
     fn asks(&self, hello: &Hello) -> Vec<(usize, Ask)> {
         let devices = hello.devices.iter().take(DEVICES_MAX);
         devices.filter_map(|device| Some((self.device_with(&device.uuid)?, ask(hello, device)))).collect()
+    }
+
+    /// What a process asks for beyond what its tenant has, in words: it doesn't get it, and somebody may want to know.
+    fn excess(&self, tenant: TenantId, hello: &Hello) -> Option<String> {
+        hello.devices.iter().find_map(|device| {
+            let index = self.device_with(&device.uuid)?;
+            let cap = self.tenants[&tenant].grants[index]?.quota.memory_cap?;
+            let asked = device.memory_bytes.map(Bytes).filter(|asked| *asked > cap)?;
+            Some(format!("it asks for {} on device {index}, and has {}", asked.human(), cap.human()))
+        })
     }
 
     fn try_hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello) -> Result<(Welcome, bool), String> {
@@ -84,10 +96,10 @@ impl Registry {
     fn tenant_of(&mut self, peer: &Peer, hello: &Hello, asks: &[(usize, Ask)]) -> Result<(TenantId, bool), String> {
         let found = match &hello.tenant {
             Some(name) => self.tenant_named(name),
-            None => self.tenant_by_origin(peer, asks),
+            None => self.tenant_by_origin(peer, hello.secret.as_ref(), asks),
         };
         if let Some(id) = found {
-            self.tenants[&id].check_user(peer.uid, &peer.cgroup)?;
+            self.tenants[&id].check_user(peer.uid, &peer.cgroup, hello.secret.as_ref())?;
             return Ok((id, false));
         }
         if self.tenants.len() >= TENANTS_MAX {
@@ -95,7 +107,7 @@ impl Registry {
         }
         let pool = hello.tenant.as_deref().and_then(|name| self.pool_for(name));
         if let Some(pool) = pool {
-            self.tenants[&pool].check_user(peer.uid, &peer.cgroup)?;
+            self.tenants[&pool].check_user(peer.uid, &peer.cgroup, hello.secret.as_ref())?;
         }
         let unnamed = hello.tenant.is_none().then(|| (peer.cgroup.clone(), says_something(asks)));
         let name = hello.tenant.clone().unwrap_or_else(|| self.name_for(peer));
@@ -103,9 +115,9 @@ impl Registry {
     }
 
     /// For a process without a name: the document's tenant that covers it, else the one of its user and cgroup.
-    fn tenant_by_origin(&self, peer: &Peer, asks: &[(usize, Ask)]) -> Option<TenantId> {
+    fn tenant_by_origin(&self, peer: &Peer, secret: Option<&Secret>, asks: &[(usize, Ask)]) -> Option<TenantId> {
         let covered = |tenant: &&Tenant| match &tenant.origin {
-            Origin::Document(rule) => !rule.is_empty() && rule.covers(peer.uid, &peer.cgroup),
+            Origin::Document(rule) => !rule.is_empty() && rule.covers(peer.uid, &peer.cgroup) && rule.is_known(secret),
             _ => false,
         };
         // Processes that ask and processes that don't are counted apart: in one login session, a job with a

@@ -5,6 +5,7 @@ use crate::devices::select;
 use crate::peer::{Peer, clean};
 use quota_core::settings::{PRIORITY_FORM, TENANT_FORM, parse_priority, parse_tenant};
 use quota_core::{MemorySize, Percent, Priority, units};
+use quota_wire::Secret;
 use quota_wire::message::{Admit, PROTOCOL_VERSION};
 
 /// A job that wants a place.
@@ -14,6 +15,7 @@ pub(super) struct Job {
     pub(super) uid: u32,
     pub(super) pid: u32,
     pub(super) cgroup: String,
+    pub(super) secret: Option<Secret>,
     pub(super) command: String,
     /// Those that it may have.
     pub(super) devices: Vec<usize>,
@@ -107,6 +109,7 @@ impl Registry {
             uid: peer.uid,
             pid: peer.pid,
             cgroup: peer.cgroup.clone(),
+            secret: admit.secret.clone(),
             command: clean(&admit.command),
             devices,
             count,

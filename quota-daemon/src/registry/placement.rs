@@ -68,7 +68,7 @@ impl Registry {
             return Err(NoRoom::NotNow(format!("there are {TENANTS_MAX} tenants already")));
         }
         if let Some(id) = whose.tenant.or(whose.pool) {
-            self.tenants[&id].check_user(job.uid, &job.cgroup).map_err(NoRoom::Never)?;
+            self.tenants[&id].check_user(job.uid, &job.cgroup, job.secret.as_ref()).map_err(NoRoom::Never)?;
         }
         Ok(whose)
     }

@@ -4,6 +4,7 @@ mod audit;
 mod compute;
 mod document;
 mod dynamic;
+mod identity;
 mod order;
 mod placement;
 mod pools;

@@ -1,8 +1,9 @@
 //! Connections: accepted, read, written to, closed.
 
+use super::rates::Allowance;
 use super::{CLIENTS_MAX, Server, TOKEN_ADMIN, TOKEN_EVERYBODY};
 use crate::log;
-use crate::peer::{has_dropped_ledger, is_ending};
+use crate::peer::{Arrival, has_dropped_ledger, is_ending};
 use crate::registry::{Action, ConnectionId};
 use quota_core::settings::LogLevel;
 use quota_wire::audit::AuditKind;
@@ -19,6 +20,12 @@ const REQUESTS_PER_TURN: usize = 16;
 /// Answers that wait for a slow reader; a list of all processes of a node fits.
 const OUTBOX_MAX: usize = 512;
 
+/// Connections of administrators beyond those of all others.
+const ADMINISTRATORS_MAX: usize = 64;
+/// Connections accepted before those that are there have their turn.
+const ACCEPTED_PER_TURN: usize = 64;
+/// How long one that has asked too much isn't read.
+const ASK_PAUSE: Duration = Duration::from_millis(50);
 /// Pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -27,8 +34,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Client {
     pub(super) connection: Connection,
     pub(super) credentials: Credentials,
+    /// It, as it was when it came.
+    pub(super) arrival: Arrival,
     /// It came through the socket for administrators.
     pub(super) admin: bool,
+    /// What it may still ask.
+    allowance: Allowance,
+    /// It has asked too much: not read before then.
+    paused_until: Option<Instant>,
     /// Answers that the socket doesn't take yet. Nothing is read meanwhile.
     outbox: VecDeque<Reply>,
     /// To be closed once the outbox is empty.
@@ -49,20 +62,31 @@ impl Server {
         if self.accepting || is_early || self.clients.len() >= CLIENTS_MAX {
             return;
         }
-        let everybody = self.watch(&self.listening.everybody, TOKEN_EVERYBODY);
-        let admin = self.watch(&self.listening.admin, TOKEN_ADMIN);
-        self.accepting = everybody.is_ok() && admin.is_ok();
+        let is_watched = |watched: io::Result<()>| match watched {
+            Ok(()) => true,
+            // It was watched all the time.
+            Err(error) => error.kind() == io::ErrorKind::AlreadyExists,
+        };
+        let everybody = is_watched(self.watch(&self.listening.everybody, TOKEN_EVERYBODY));
+        let admin = is_watched(self.watch(&self.listening.admin, TOKEN_ADMIN));
+        self.accepting = everybody && admin;
     }
 
-    /// Stops watching them: a socket that is ready and isn't served would keep the daemon awake.
-    fn pause_accepting(&mut self) {
+    /// Stops watching them: a socket that is ready and isn't served would keep the daemon awake. Administrators get in
+    /// for longer than the others.
+    fn pause_accepting(&mut self, both: bool) {
         let _ = epoll::delete(&self.epoll, &self.listening.everybody);
-        let _ = epoll::delete(&self.epoll, &self.listening.admin);
+        if both {
+            let _ = epoll::delete(&self.epoll, &self.listening.admin);
+        }
         self.accepting = false;
     }
 
     pub(super) fn accept_all(&mut self, admin: bool) {
-        while self.clients.len() < CLIENTS_MAX {
+        for _ in 0..ACCEPTED_PER_TURN {
+            if self.clients.len() >= CLIENTS_MAX + if admin { ADMINISTRATORS_MAX } else { 0 } {
+                return self.pause_accepting(admin);
+            }
             let listener = if admin { &self.listening.admin } else { &self.listening.everybody };
             let connection = match accept(listener.as_fd()) {
                 Ok(connection) => connection,
@@ -74,7 +98,7 @@ impl Server {
                         log::line(LogLevel::Error, format_args!("can't accept connections: {error}; goes on trying"));
                     }
                     self.accept_again_at = Some(Instant::now() + ACCEPT_PAUSE);
-                    break;
+                    return self.pause_accepting(true);
                 }
             };
             if self.accept_again_at.take().is_some() {
@@ -84,17 +108,69 @@ impl Server {
                 log::line(LogLevel::Warn, format_args!("a connection was lost: {error}"));
             }
         }
-        self.pause_accepting();
     }
 
     fn add_client(&mut self, connection: Connection, admin: bool) -> io::Result<()> {
         let credentials = credentials(connection.as_fd())?;
+        if !admin && let Err(reason) = self.users.enter(credentials.uid, Instant::now()) {
+            // Whether it reads that or not, it is closed.
+            let _ = connection.send(&Reply::Refused { reason }, &[]);
+            return Ok(());
+        }
         self.connections_made += 1;
         let id = ConnectionId(self.connections_made);
-        self.watch(&connection, id.0 * 2)?;
-        let client = Client { connection, credentials, admin, outbox: VecDeque::new(), ending: false };
+        if let Err(error) = self.watch(&connection, id.0 * 2) {
+            self.left(credentials.uid, admin);
+            return Err(error);
+        }
+        let client = Client {
+            connection,
+            credentials,
+            arrival: Arrival::now(credentials.pid, credentials.uid),
+            admin,
+            allowance: Allowance::of_connection(Instant::now()),
+            paused_until: None,
+            outbox: VecDeque::new(),
+            ending: false,
+        };
         self.clients.insert(id, client);
         Ok(())
+    }
+
+    /// A connection is closed that was let in.
+    pub(super) fn left(&mut self, uid: u32, admin: bool) {
+        if !admin {
+            self.users.leave(uid);
+        }
+    }
+
+    /// Takes what a request costs from what its connection and its user may ask; false when it has to wait.
+    fn may_ask(&mut self, id: ConnectionId) -> bool {
+        let now = Instant::now();
+        let Some(client) = self.clients.get_mut(&id) else { return false };
+        if client.paused_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        if client.allowance.take(now) && self.users.may_ask(client.credentials.uid, now) {
+            return true;
+        }
+        client.paused_until = Some(now + ASK_PAUSE);
+        self.paused.push_back((now + ASK_PAUSE, id));
+        let _ =
+            epoll::modify(&self.epoll, &client.connection, epoll::EventData::new_u64(id.0 * 2), EventFlags::empty());
+        false
+    }
+
+    /// Reads again those that have waited for long enough.
+    pub(super) fn resume_asking(&mut self, now: Instant) {
+        while let Some((_, id)) = self.paused.front().copied().filter(|(until, _)| *until <= now) {
+            self.paused.pop_front();
+            if let Some(client) = self.clients.get_mut(&id) {
+                client.paused_until = None;
+                // What is wanted of it is asked of the kernel again.
+                self.flush(id);
+            }
+        }
     }
 
     /// A connection is readable, writable or closed.
@@ -105,7 +181,10 @@ impl Server {
         self.flush(id);
         self.feed(id);
         for _ in 0..REQUESTS_PER_TURN {
-            let Some(client) = self.clients.get(&id).filter(|client| client.outbox.is_empty()) else { return };
+            if !self.clients.get(&id).is_some_and(|client| client.outbox.is_empty()) || !self.may_ask(id) {
+                return;
+            }
+            let Some(client) = self.clients.get(&id) else { return };
             match client.connection.receive::<Request>() {
                 // Descriptors that a client sends are closed unseen.
                 Ok((request, _)) => self.answer(id, request),
@@ -152,7 +231,11 @@ impl Server {
         if client.outbox.is_empty() && client.ending {
             return self.close(id);
         }
-        let wanted = if client.outbox.is_empty() { EventFlags::IN } else { EventFlags::OUT };
+        let wanted = match () {
+            () if !client.outbox.is_empty() => EventFlags::OUT,
+            () if client.paused_until.is_some() => EventFlags::empty(),
+            () => EventFlags::IN,
+        };
         let _ = epoll::modify(&self.epoll, &client.connection, epoll::EventData::new_u64(id.0 * 2), wanted);
     }
 
@@ -160,6 +243,7 @@ impl Server {
     /// dies: programs close descriptors that they don't know.
     pub(super) fn close(&mut self, id: ConnectionId) {
         let Some(client) = self.clients.remove(&id) else { return };
+        self.left(client.credentials.uid, client.admin);
         if let Some(at) = &mut self.accept_again_at {
             *at = Instant::now();
         }

@@ -4,14 +4,14 @@ use super::{SAMPLE_WAIT_MAX, Server};
 use crate::arbiter::now_ns;
 use crate::document::Document;
 use crate::log;
-use crate::peer::{Peer, command, death_notice, started, user};
+use crate::peer::{Peer, command, started, user};
 use crate::registry::{Action, ConnectionId, TenantId, Token, View, Welcome};
 use quota_core::settings::LogLevel;
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::{self, About, Hello, PROTOCOL_VERSION, ROWS_PER_PACKET, Reply, Request};
 use quota_wire::socket::WireError;
 use serde::Serialize;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Bytes of rows that go into one packet; the rest is for what is around them.
@@ -50,9 +50,11 @@ impl Server {
         match request {
             Request::Hello(hello) => return self.hello(id, &hello),
             Request::Admit(admit) => {
-                if let Some(peer) = self.peer(id) {
-                    let now_ms = self.now_ms();
-                    self.registry.admit(id, &peer, &admit, now_ms, &mut actions);
+                let now_ms = self.now_ms();
+                match self.identify(id) {
+                    None => return,
+                    Some(Ok((peer, _))) => self.registry.admit(id, &peer, &admit, now_ms, &mut actions),
+                    Some(Err(reason)) => return self.send(id, Reply::Refused { reason }),
                 }
             }
             Request::Rejoin { version, slot } => return self.rejoin(id, version, slot),
@@ -86,9 +88,11 @@ impl Server {
             Request::Pause { tenant } => self.registry.pause(&tenant, true, &mut actions),
             Request::Resume { tenant } => self.registry.pause(&tenant, false, &mut actions),
             Request::Apply { document } => Document::parse(&document)
+                .and_then(Document::with_secrets)
                 .map_err(|error| error.to_string())
                 .and_then(|document| self.apply(document, &mut actions)),
             Request::Preview { document } => Document::parse(&document)
+                .and_then(Document::with_secrets)
                 .map_err(|error| error.to_string())
                 .and_then(|document| self.registry.preview(&document, &self.pages)),
             Request::Shutdown => {
@@ -119,24 +123,21 @@ impl Server {
     }
 
     fn hello(&mut self, id: ConnectionId, hello: &Hello) {
-        let Some(peer) = self.peer(id) else { return };
-        let (uid, pid) = (Some(peer.uid), Some(peer.pid));
+        let Some(client) = self.clients.get(&id) else { return };
+        let (uid, pid) = (Some(client.credentials.uid), Some(client.credentials.pid));
         let refuse = |server: &mut Self, reason: String| {
             let (tenant, command) = (hello.tenant.clone(), Some(hello.command.clone()));
             let refused = AuditEvent { event: AuditKind::Refused, tenant, uid, pid, command, ..AuditEvent::default() };
             server.record(AuditEvent { reason: Some(reason.clone()), ..refused });
             server.send(id, Reply::Refused { reason });
         };
-        if peer.pid == 0 {
-            return refuse(self, "the daemon's pid namespace doesn't contain the process".to_owned());
-        }
         if self.registry.is_member(id) {
             return refuse(self, "a connection is for one hello".to_owned());
         }
-        let Some(client) = self.clients.get(&id) else { return };
-        let notice = match death_notice(client.connection.as_fd(), peer.pid) {
-            Ok(notice) => notice,
-            Err(error) => return refuse(self, format!("the process can't be watched (pidfd, Linux 5.3): {error}")),
+        let (peer, notice) = match self.identify(id) {
+            None => return,
+            Some(Ok(known)) => known,
+            Some(Err(reason)) => return refuse(self, reason),
         };
         self.forget_past_lives(peer.pid);
         if let Err(error) = self.watch(&notice, id.0 * 2 + 1) {
@@ -168,10 +169,9 @@ impl Server {
         if version != PROTOCOL_VERSION {
             return Err(format!("the library speaks protocol {version}, this daemon {PROTOCOL_VERSION}"));
         }
-        let client = self.clients.get(&id).ok_or("the connection is closed")?;
-        let pid = client.credentials.pid;
+        let (peer, notice) = self.identify(id).ok_or("the connection is closed")??;
+        let pid = peer.pid;
         let unwatched = |error: std::io::Error| format!("the process can't be watched: {error}");
-        let notice = death_notice(client.connection.as_fd(), pid).map_err(unwatched)?;
         self.watch(&notice, id.0 * 2 + 1).map_err(unwatched)?;
         let (before, tenant) = self.registry.rejoin(id, pid, slot)?;
         let name = self.registry.name_of(tenant).unwrap_or_default();
@@ -312,7 +312,12 @@ impl Server {
         self.send(id, reply(packet, true));
     }
 
-    fn peer(&self, id: ConnectionId) -> Option<Peer> {
-        self.clients.get(&id).map(|client| Peer::of(client.credentials.pid, client.credentials.uid))
+    /// Who is at the other end, and the notice of its death; `None` when the connection is gone.
+    fn identify(&self, id: ConnectionId) -> Option<Result<(Peer, OwnedFd), String>> {
+        let client = self.clients.get(&id)?;
+        if client.credentials.pid == 0 {
+            return Some(Err("the daemon's pid namespace doesn't contain the process".to_owned()));
+        }
+        Some(client.arrival.identify(client.connection.as_fd()))
     }
 }

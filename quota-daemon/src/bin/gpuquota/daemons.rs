@@ -189,6 +189,8 @@ fn start(place: &Place, log_path: &Path, environment: &[(String, String)]) -> Re
         .envs(environment.iter().map(|(name, value)| (name, value)))
         // The daemon looks at the real devices, never through the shim.
         .env_remove("LD_PRELOAD")
+        // The service manager that waits for the job, if one does, is not to hear of its daemon.
+        .env_remove("NOTIFY_SOCKET")
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log)
@@ -239,7 +241,7 @@ pub(crate) fn list<T>(
     rows_of: impl Fn(Reply) -> Result<(Vec<T>, bool), Reply>,
 ) -> Result<Vec<T>, Failure> {
     let deadline = Instant::now() + ANSWER_WAIT_MAX;
-    connection.send(request, &[]).map_err(|error| Failure::new(format!("the daemon: {error}")))?;
+    connection.request(request).map_err(|error| Failure::new(format!("the daemon: {error}")))?;
     let mut all = Vec::new();
     for _ in 0..PACKETS_MAX {
         let (reply, _) =

@@ -5,8 +5,12 @@ use crate::environment::{preload, quota, variable};
 use crate::options::{Quota, RunOptions};
 use crate::simulated::Simulated;
 use crate::{Failure, STATUS_FAILED, STATUS_RUN, STATUS_USAGE, job};
+use quota_core::settings::SECRET_FILE;
+use quota_wire::Secret;
 use quota_wire::message::{Admit, Granted, PROTOCOL_VERSION, QueueLimit, Reply, Request};
+use quota_wire::secret::SECRET_FORM;
 use quota_wire::socket::{Connection, WireError};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One wait for an answer while the job queues; then the next one begins.
@@ -35,7 +39,8 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
         .map(|simulated| simulated.environment(variable("LD_LIBRARY_PATH").as_deref()))
         .unwrap_or_default();
     let place = place(simulated.as_ref())?;
-    let admit = admit(&asked, tenant, options, queue);
+    let secret = variable(SECRET_FILE).map(|path| secret(&path)).transpose()?;
+    let admit = Admit { secret, queue, ..admit(&asked, tenant, options) };
     let (connection, granted) = placed(&place, simulated.as_ref(), &surroundings, &admit)?;
     let mut environment = surroundings;
     environment.push(preload);
@@ -52,6 +57,11 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
     if status == 0 { Ok(()) } else { Err(Failure::silent(status)) }
 }
 
+fn secret(path: &str) -> Result<Secret, Failure> {
+    Secret::read(Path::new(path))
+        .map_err(|why| Failure::usage(format!("{SECRET_FILE}={path:?}: {why}; expected {SECRET_FORM}")))
+}
+
 fn queue_limit(text: &str) -> Result<QueueLimit, Failure> {
     if text.is_empty() {
         return Ok(QueueLimit::Forever);
@@ -64,7 +74,7 @@ fn queue_limit(text: &str) -> Result<QueueLimit, Failure> {
     Ok(QueueLimit::Milliseconds(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
 }
 
-fn admit(asked: &Quota, tenant: Option<String>, options: &RunOptions, queue: Option<QueueLimit>) -> Admit {
+fn admit(asked: &Quota, tenant: Option<String>, options: &RunOptions) -> Admit {
     let words: Vec<String> = options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut line = words.join(" ");
     if let Some((end, _)) = line.char_indices().nth(quota_daemon::peer::COMMAND_BYTES_MAX) {
@@ -82,7 +92,7 @@ fn admit(asked: &Quota, tenant: Option<String>, options: &RunOptions, queue: Opt
         device: options.job.device.clone(),
         count: options.count,
         oversubscribe: options.oversubscribe,
-        queue,
+        ..Admit::default()
     }
 }
 
@@ -123,7 +133,7 @@ fn check_machine(connection: &Connection, simulated: &Simulated) -> Result<(), F
 
 /// The daemon's answer: a place, or why not. Says on stderr what the job waits for.
 fn wait(connection: &Connection, admit: &Admit) -> Result<Result<Granted, String>, WireError> {
-    connection.send(&Request::Admit(admit.clone()), &[])?;
+    connection.request(&Request::Admit(admit.clone()))?;
     let patience = if admit.queue.is_some() { QUEUE_ANSWER_WAIT } else { ANSWER_WAIT_MAX };
     loop {
         match connection.receive_until(Instant::now() + patience) {
