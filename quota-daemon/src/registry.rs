@@ -71,8 +71,8 @@ pub enum Action {
     Publish(TenantId),
     /// Devices are shared out in another way from now on.
     Reschedule,
-    /// The tenant of that name is gone.
-    Forget(TenantId, String),
+    /// The tenant is gone.
+    Forget(TenantId),
     /// To be written down, and told in the log.
     Audit(Box<AuditEvent>),
     /// For the log: what is no event.
@@ -195,7 +195,7 @@ pub struct Registry {
     waiting: VecDeque<queue::Waiting>,
     tenants_made: u64,
     /// Tenants of which something has changed that must survive.
-    changed: BTreeSet<TenantId>,
+    changed: record::Changed,
 }
 
 impl Registry {
@@ -212,7 +212,7 @@ impl Registry {
             tenants: BTreeMap::new(),
             waiting: VecDeque::new(),
             tenants_made: 0,
-            changed: BTreeSet::new(),
+            changed: record::Changed::default(),
         };
         registry.set_rules(document)?;
         for rule in &document.tenants {
@@ -306,7 +306,8 @@ impl Registry {
         if self.tenants.get(&id).is_some_and(left) {
             let event = self.about_tenant(AuditKind::Released, id);
             let tenant = self.tenants.remove(&id).expect("just seen");
-            actions.push(Action::Forget(id, tenant.name.clone()));
+            self.changed.gone(id, &tenant.name);
+            actions.push(Action::Forget(id));
             self.note_granted(&event, tenant.granted(), actions);
         }
     }

@@ -12,6 +12,8 @@ mod figures;
 mod node;
 #[path = "daemon/player.rs"]
 mod player;
+#[path = "daemon/survival.rs"]
+mod survival;
 
 use node::{GIB, Node, PATIENCE, admit, ask, eventually, next, signal, text};
 use quota_core::Bytes;

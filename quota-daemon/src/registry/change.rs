@@ -101,7 +101,10 @@ impl Registry {
         next.check_capacity()?;
         for id in &standing {
             actions.push(match self.tenants.get(id) {
-                Some(gone) if !next.tenants.contains_key(id) => Action::Forget(*id, gone.name.clone()),
+                Some(gone) if !next.tenants.contains_key(id) => {
+                    next.changed.gone(*id, &gone.name);
+                    Action::Forget(*id)
+                }
                 _ => Action::Publish(*id),
             });
         }
@@ -163,7 +166,7 @@ impl Registry {
     }
 
     /// True for a document under which everything that is granted has room.
-    fn check_capacity(&self) -> Result<(), String> {
+    pub(super) fn check_capacity(&self) -> Result<(), String> {
         for (index, device) in self.devices.iter().enumerate() {
             let guaranteed = self.guaranteed(index, None);
             if guaranteed > GUARANTEED_MAX {
