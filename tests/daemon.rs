@@ -370,6 +370,43 @@ fn the_dead_are_buried_while_there_is_no_daemon() {
     second.finish();
 }
 
+/// A daemon of another version: whoever reads the program's output learns which side is to be updated.
+#[test]
+fn a_library_tells_an_older_daemon_from_a_newer_one() {
+    use quota_wire::message::{PROTOCOL_VERSION, Reply, Request, Welcome};
+    for (version, older) in [(PROTOCOL_VERSION + 1, "update this library"), (PROTOCOL_VERSION - 1, "update the daemon")]
+    {
+        let machine = Machine::new("l4-24gb");
+        let path = machine.folder().join("other.sock");
+        let listener = quota_wire::socket::listen(&path, 0o600).expect("a socket");
+        let job = machine
+            .job(program("probe-linked"))
+            .env("GPUQUOTA_SOCKET", &path)
+            .arg("linked")
+            .words("init ctx linear:a=1M");
+        let done = std::thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                let mut client = None;
+                eventually(Duration::from_secs(10), "it says hello", || {
+                    client = quota_wire::socket::accept(std::os::fd::AsFd::as_fd(&listener)).ok();
+                    client.is_some()
+                });
+                let client = client.expect("just seen");
+                let until = Instant::now() + Duration::from_secs(10);
+                let hello = client.receive_until::<Request>(until).expect("a hello").0;
+                assert!(matches!(hello, Request::Hello(_)), "{hello:?}");
+                client.send(&Reply::Welcome(Welcome { version, ..Welcome::default() }), &[]).expect("it reads");
+                let _ = client.receive_until::<Request>(until);
+            });
+            let done = job.run();
+            other.join().expect("it was asked");
+            done
+        });
+        assert_eq!(done.code("linear:a=1M"), 2, "nothing is had without a quota: {done:?}");
+        assert!(done.err.contains(older) && done.err.contains(&version.to_string()), "{done:?}");
+    }
+}
+
 fn kill_children(pid: u32) {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("it lives");
     for child in children.split_whitespace() {

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU8, Ordering};
 use quota_core::settings::LogLevel;
+use std::io::Write;
 
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
 
@@ -16,6 +17,7 @@ pub fn set_level(level: LogLevel) {
 pub fn line(level: LogLevel, text: fmt::Arguments<'_>) {
     if level != LogLevel::Off && level as u8 <= LEVEL.load(Ordering::Relaxed) {
         let now = humantime::format_rfc3339_millis(std::time::SystemTime::now());
-        eprintln!("{now} gpuquotad: {text}");
+        // Where it can't be told, on a full disk say, there is nobody to tell; `eprintln` would end the thread.
+        let _ = writeln!(std::io::stderr().lock(), "{now} gpuquotad: {text}");
     }
 }

@@ -81,8 +81,8 @@ pub enum Action {
     Publish(TenantId),
     /// Devices are shared out in another way from now on.
     Reschedule,
-    /// The tenant of that name is gone.
-    Forget(TenantId, String),
+    /// The tenant is gone.
+    Forget(TenantId),
     /// To be written down, and told in the log.
     Audit(Box<AuditEvent>),
     /// For the log: what is no event.
@@ -189,7 +189,7 @@ pub struct Registry {
     now_ms: u64,
     tenants_made: u64,
     /// Tenants of which something has changed that must survive.
-    changed: BTreeSet<TenantId>,
+    changed: record::Changed,
 }
 
 impl Registry {
@@ -212,7 +212,7 @@ impl Registry {
             arrivals: 0,
             now_ms: 0,
             tenants_made: 0,
-            changed: BTreeSet::new(),
+            changed: record::Changed::default(),
         };
         registry.set_rules(document)?;
         for rule in &document.tenants {
@@ -309,7 +309,8 @@ impl Registry {
         }
         let event = self.about_tenant(AuditKind::Released, id);
         let tenant = self.tenants.remove(&id).expect("just seen");
-        actions.push(Action::Forget(id, tenant.name.clone()));
+        self.changed.gone(id, &tenant.name);
+        actions.push(Action::Forget(id));
         self.note_granted(&event, tenant.granted(), actions);
         // What it was a part of may have been kept for its parts alone.
         if let Some(pool) = tenant.pool {

@@ -6,6 +6,7 @@ mod listening;
 mod rates;
 mod requests;
 mod restart;
+mod upkeep;
 
 use crate::arbiter::{Arbiter, now_ns};
 use crate::audit::Audit;
@@ -18,17 +19,16 @@ use crate::pages::Pages;
 use crate::reconcile::Reconciler;
 use crate::registry::{Action, ConnectionId, Overrides, ProcessRecord, Registry, TenantId};
 use crate::shares::Shares;
-use crate::signals::{Received, Signals};
+use crate::signals::Signals;
 use crate::survival::Store;
 use clients::Client;
 use listening::Listening;
 use quota_core::settings::LogLevel;
-use quota_wire::audit::{AuditEvent, AuditKind};
 use rustix::event::{Timespec, epoll};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Connections at one time: a thousand processes, and those who ask about them.
@@ -44,6 +44,7 @@ const TOKEN_EVERYBODY: u64 = 0;
 const TOKEN_ADMIN: u64 = 1;
 const TOKEN_SIGNALS: u64 = 2;
 const TOKEN_SAMPLE: u64 = 3;
+const TOKEN_FOLDER: u64 = 4;
 /// Connections are numbered from here, so that twice a number is never one of the tokens above.
 const CONNECTION_FIRST: u64 = 8;
 
@@ -118,6 +119,7 @@ pub struct Server {
     idle_since: Option<Instant>,
     stopping: bool,
     store: Store,
+    upkeep: upkeep::Upkeep,
     /// Jobs of an earlier daemon, of which only the process is left.
     adopted_jobs: HashMap<ConnectionId, ProcessRecord>,
     audit: Audit,
@@ -170,6 +172,7 @@ impl Server {
             idle_since: None,
             stopping: false,
             store,
+            upkeep: upkeep::Upkeep::default(),
             adopted_jobs: HashMap::new(),
             audit: Audit::new(crate::audit::file::now_ms(), std::process::id()),
             readers: HashMap::new(),
@@ -177,6 +180,8 @@ impl Server {
         };
         server.watch(&server.signals, TOKEN_SIGNALS).map_err(kernel("an epoll entry"))?;
         server.watch(&server.sampler.ready(), TOKEN_SAMPLE).map_err(kernel("an epoll entry"))?;
+        server.watch_folder();
+        server.take_document(inventory);
         server.start_audit();
         // Before anybody is let in: what is granted already must be known.
         server.take_back();
@@ -212,6 +217,7 @@ impl Server {
         match token {
             TOKEN_EVERYBODY | TOKEN_ADMIN => self.accept_all(token == TOKEN_ADMIN),
             TOKEN_SIGNALS => self.take_signals(),
+            TOKEN_FOLDER => self.folder_has_changed(),
             TOKEN_SAMPLE => {
                 let sample = self.sampler.take();
                 self.sample = sample.devices;
@@ -246,36 +252,6 @@ impl Server {
         }
     }
 
-    /// Reads the document again.
-    fn reload(&mut self, path: &Path, signal: &Received) {
-        let mut actions = Vec::new();
-        let loaded = Document::load(path).map_err(|error| error.to_string());
-        if let Err(reason) = loaded.and_then(|document| self.apply(document, &mut actions)) {
-            let reason = format!("{}: {reason}; the old document still holds", path.display());
-            log::line(LogLevel::Error, format_args!("{reason}"));
-            let event = AuditEvent { event: AuditKind::Refused, reason: Some(reason), ..AuditEvent::default() };
-            actions.push(Action::Audit(Box::new(AuditEvent { change: Some("apply".to_owned()), ..event })));
-        }
-        for action in &mut actions {
-            if let Action::Audit(event) = action
-                && event.change.is_some()
-            {
-                event.change = Some("reload".to_owned());
-                (event.by_uid, event.by_pid) = (signal.uid, signal.pid);
-            }
-        }
-        self.perform(actions);
-    }
-
-    /// Puts a document in the place of the one that holds.
-    fn apply(&mut self, document: Document, actions: &mut Vec<Action>) -> Result<String, String> {
-        audit::check(document.audit.as_ref())?;
-        let message = self.registry.apply(&document, actions)?;
-        self.write_audit_to(document.audit.as_ref());
-        self.configuration.document = document;
-        Ok(message)
-    }
-
     /// What is due because time has passed.
     fn pass_time(&mut self) {
         let now = Instant::now();
@@ -296,6 +272,7 @@ impl Server {
             self.sampler.ask();
         }
         self.drop_late_measures(now);
+        self.keep_up(now);
         if self.lists.iter().any(|list| list.deadline <= now) {
             self.driver_hangs = true;
             self.answer_lists(0, now);
@@ -320,7 +297,8 @@ impl Server {
         // By the clock on the wall, which may be set: it is looked at, not waited for.
         let schedule = self.registry.has_schedule().then(|| Instant::now() + SCHEDULE_LOOK);
         let paused = self.paused.front().map(|(until, _)| *until);
-        let all = [queue, lists, idle, measures, reconcile, accept, schedule, paused, self.notifier.due()];
+        let (upkeep, notices) = (self.upkeep.due(), self.notifier.due());
+        let all = [queue, lists, idle, measures, reconcile, accept, schedule, paused, notices, upkeep];
         let next = all.into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.
@@ -362,6 +340,7 @@ impl Server {
                     if let Err(error) = self.welcome(&welcome) {
                         let mut more = Vec::new();
                         self.registry.left(welcome.connection, &mut more);
+                        self.keep_changes();
                         let reason = format!("the daemon can't make the tenant's pages: {error}");
                         more.push(Action::Reply(welcome.connection, quota_wire::message::Reply::Refused { reason }));
                         left.extend(more);
@@ -376,10 +355,9 @@ impl Server {
                     self.tell_arbiter(tenant);
                 }
                 Action::Reschedule => self.arbiter.set_rules(self.registry.rules()),
-                Action::Forget(tenant, name) => {
+                Action::Forget(tenant) => {
                     self.arbiter.remove(tenant);
                     self.pages.forget(tenant);
-                    self.store.remove(&name);
                 }
                 Action::Audit(event) => self.record(*event),
                 Action::Note(text) => log::line(LogLevel::Info, format_args!("{text}")),

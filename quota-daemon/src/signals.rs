@@ -96,6 +96,12 @@ impl AsFd for Signals {
     }
 }
 
+/// Has a write beyond the limit on the size of files (`ulimit -f`) be an error, which is told, and not the end.
+pub fn survive_large_files() {
+    // SAFETY: plain call; no handler is installed.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Closes every descriptor above the standard ones: whoever started a program that stays must not wait for
 /// the end of a pipe that it has inherited. To be called first thing in `main`.
 pub fn close_inherited() {

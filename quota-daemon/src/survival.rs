@@ -1,82 +1,42 @@
 //! What outlives the daemon: a file for each tenant beside the socket, and the pages, which the tenant's processes
 //! keep open. A daemon that starts takes both back, and goes on where the last one ended.
 
+mod disk;
+mod store;
+
 use crate::peer::{LEDGER_NAME, start_ticks};
-use crate::places::make_private;
-use crate::registry::{ProcessRecord, TenantRecord};
+use crate::registry::{ConnectionId, ProcessRecord, Registry};
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+pub use disk::{Disk, Folder};
+pub use store::{AppliedDocument, Store};
 
 /// Name of the pages' anonymous file, as `/proc/<pid>/fd` shows it.
 pub const PAGE_NAME: &str = "gpuquota-page";
-/// Longest record that is read back: a thousand members with all they say.
-const RECORD_BYTES_MAX: u64 = 16 << 20;
 
-/// The folder with the tenants' files.
-#[derive(Debug)]
-pub struct Store {
-    folder: PathBuf,
-}
-
-impl Store {
-    /// The store of the daemon that listens on `socket`.
-    ///
-    /// # Errors
-    /// When its folder can't be made, or is somebody else's.
-    pub fn open(socket: &Path) -> io::Result<Self> {
-        let mut name = socket.as_os_str().to_owned();
-        name.push(".state");
-        let folder = PathBuf::from(name);
-        make_private(&folder)?;
-        Ok(Self { folder })
-    }
-
-    /// Keeps a record, whole or not at all.
-    ///
-    /// # Errors
-    /// What the kernel says; then the record before it is still there.
-    pub fn save(&self, record: &TenantRecord) -> io::Result<()> {
-        let path = self.path(&record.name);
-        let fresh = path.with_extension("new");
-        std::fs::write(&fresh, serde_json::to_vec(record).map_err(io::Error::other)?)?;
-        std::fs::rename(&fresh, &path)
-    }
-
-    /// The tenant is gone.
-    pub fn remove(&self, name: &str) {
-        let _ = std::fs::remove_file(self.path(name));
-    }
-
-    /// All records, each with what is wrong with it where it can't be read.
-    ///
-    /// # Errors
-    /// When the folder can't be read.
-    pub fn load(&self) -> io::Result<Vec<Result<TenantRecord, String>>> {
-        let mut records = Vec::new();
-        for file in std::fs::read_dir(&self.folder)? {
-            let path = file?.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                records.push(read(&path).map_err(|error| format!("{}: {error}", path.display())));
+/// Keeps what has changed, in the order in which it did: a daemon that is killed in between must not leave room that was
+/// given away beside the one who still has it.
+///
+/// `process_of` says who is at the other end of a job's connection.
+pub fn keep_changes<D: Disk>(
+    store: &mut Store<D>,
+    registry: &mut Registry,
+    process_of: &dyn Fn(ConnectionId) -> Option<ProcessRecord>,
+) {
+    for (id, gone) in registry.take_changed() {
+        match registry.record(id, process_of) {
+            Some(record) => store.save(&record),
+            None => {
+                if let Some(name) = gone.as_deref().or(registry.name_of(id)) {
+                    store.remove(name);
+                }
             }
         }
-        Ok(records)
     }
-
-    /// Of the signs that a tenant's name may have, only `/` means something in a path.
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("tenant-{}.json", name.replace('/', "%")))
-    }
-}
-
-fn read(path: &Path) -> io::Result<TenantRecord> {
-    let file = File::open(path)?;
-    if file.metadata()?.len() > RECORD_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to be a record"));
-    }
-    serde_json::from_reader(io::BufReader::new(file)).map_err(io::Error::from)
 }
 
 /// A process by its pid, while it lives.
@@ -118,3 +78,6 @@ fn reopen_page(path: &Path) -> io::Result<OwnedFd> {
     std::fs::set_permissions(path, Permissions::from_mode(0o400))?;
     Ok(file?.into())
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,8 @@ mod node;
 mod notify;
 #[path = "daemon/player.rs"]
 mod player;
+#[path = "daemon/survival.rs"]
+mod survival;
 
 use node::{GIB, Node, PATIENCE, admit, ask, eventually, next, signal, text};
 use quota_core::Bytes;

@@ -16,7 +16,7 @@ use quota_core::settings::{DEFAULT_SOCKET, LogLevel, SECRET_FILE};
 use quota_core::{Bytes, Mode, Percent, Settings};
 use quota_wire::lock::LedgerLock;
 use quota_wire::memory::{Access, Mapping};
-use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply, Request, Welcome};
+use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply, Request, Welcome, mismatch};
 use quota_wire::secret::SECRET_FORM;
 use quota_wire::socket::{Connection, WireError};
 use quota_wire::{QuotaPage, Secret, TenantMemory, lock};
@@ -277,8 +277,8 @@ fn with_daemon(welcomed: Welcomed, seen: &[Seen], path: &str) -> Result<Member, 
         Reply::Refused { reason } => return Err(format!("the daemon refused: {reason}")),
         other => return Err(format!("the daemon at {path:?} answered {other:?}")),
     };
-    if welcome.version != PROTOCOL_VERSION {
-        return Err(format!("the daemon speaks protocol {}, this library {PROTOCOL_VERSION}", welcome.version));
+    if let Some(reason) = mismatch("the daemon", welcome.version, "this library") {
+        return Err(reason);
     }
     // The quota page, the ledger, and what wakes the daemon.
     let (Some(poke), Some(file), Some(page)) = (descriptors.pop(), descriptors.pop(), descriptors.pop()) else {

@@ -15,6 +15,14 @@ pub const PACKET_BYTES_MAX: usize = 64 << 10;
 /// Rows of a list in one packet.
 pub const ROWS_PER_PACKET: usize = 64;
 
+/// What is wrong when the other side, such as `the library`, speaks another protocol than `own`, and which of the two is to be
+/// updated: the one with the lower number.
+pub fn mismatch(other: &str, version: u32, own: &str) -> Option<String> {
+    let older = if version < PROTOCOL_VERSION { other } else { own };
+    (version != PROTOCOL_VERSION)
+        .then(|| format!("{other} speaks protocol {version}, {own} {PROTOCOL_VERSION}; update {older}"))
+}
+
 /// What a client sends.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -378,4 +386,18 @@ pub struct DeviceRow {
     pub driver: String,
     pub mig: String,
     pub health: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_side_is_to_be_updated() {
+        assert_eq!(mismatch("the library", PROTOCOL_VERSION, "this daemon"), None);
+        let older = mismatch("the library", PROTOCOL_VERSION - 1, "this daemon").expect("another");
+        assert!(older.ends_with("update the library"), "{older}");
+        let newer = mismatch("the library", PROTOCOL_VERSION + 1, "this daemon").expect("another");
+        assert!(newer.ends_with("update this daemon"), "{newer}");
+    }
 }

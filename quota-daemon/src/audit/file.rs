@@ -226,7 +226,7 @@ fn whole_lines(file: &mut File, bytes: u64) -> io::Result<u64> {
     Ok(start + at as u64)
 }
 
-/// The last lines of a file, at most `count`; none where there is no file.
+/// The last whole lines of a file, at most `count`; none where there is no file.
 pub fn last_lines(path: &Path, count: usize) -> Vec<String> {
     let mut text = Vec::new();
     let read = || -> io::Result<Vec<u8>> {
@@ -237,7 +237,9 @@ pub fn last_lines(path: &Path, count: usize) -> Vec<String> {
         Ok(text)
     };
     let text = String::from_utf8_lossy(&read().unwrap_or_default()).into_owned();
-    let mut lines: Vec<String> = text.lines().rev().take(count).map(str::to_owned).collect();
+    // The last one may be cut off, or just be written.
+    let whole = text.rfind('\n').map_or("", |at| &text[..at]);
+    let mut lines: Vec<String> = whole.lines().rev().take(count).map(str::to_owned).collect();
     lines.reverse();
     lines
 }

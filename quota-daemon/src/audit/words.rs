@@ -19,7 +19,9 @@ pub fn in_words(event: &AuditEvent) -> String {
         (Some(pid), None) => parts.push(format!("process {pid}")),
         _ => {}
     }
-    if let Some(terms) = event.granted.as_ref().or(event.asked.as_ref()) {
+    // What `set` has changed is in its own words.
+    let is_told = event.change.as_deref() == Some("set") && event.reason.is_some();
+    if let Some(terms) = event.granted.as_ref().or(event.asked.as_ref()).filter(|_| !is_told) {
         let devices = event.devices.len();
         let plural = if devices == 1 { "" } else { "s" };
         parts.push(format!("{} on {devices} device{plural}", terms_in_words(terms)));
@@ -70,11 +72,12 @@ mod tests {
             uid: Some(7),
             devices: vec!["GPU-1".to_owned()],
             granted: Some(terms),
-            change: Some("set".to_owned()),
-            reason: Some("asked for".to_owned()),
+            change: Some("apply".to_owned()),
+            reason: Some("as the document says".to_owned()),
             by_uid: Some(0),
             ..AuditEvent::default()
         };
-        assert_eq!(in_words(&event), "tenant t: set: 4 GiB, weight 100 on 1 device: asked for: by user 0");
+        let text = in_words(&event);
+        assert_eq!(text, "tenant t: apply: 4 GiB, weight 100 on 1 device: as the document says: by user 0");
     }
 }

@@ -20,7 +20,8 @@ const STATUS_USAGE: u8 = 2;
 #[derive(Parser, Debug)]
 #[command(name = "gpuquotad", version)]
 struct Options {
-    /// The document; /etc/gpuquota/gpuquota.yaml by default, where that exists
+    /// The document; /etc/gpuquota/gpuquota.yaml by default, where that exists. One that was applied since the file was
+    /// last changed holds instead
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where to listen; a second socket, for administrators, lies beside it
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Err(error) => return error.print().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS),
     };
     log::set_level(options.log);
+    signals::survive_large_files();
     if options.detach {
         signals::close_inherited();
         // Already a leader of its own: nothing to leave.

@@ -89,10 +89,13 @@ impl Registry {
     /// # Errors
     /// One line that says why not; nothing has changed then.
     pub fn apply(&mut self, document: &Document, actions: &mut Vec<Action>) -> Result<String, String> {
-        let next = self.under(document)?;
+        let mut next = self.under(document)?;
         for id in self.standing() {
             actions.push(match self.tenants.get(&id) {
-                Some(gone) if !next.tenants.contains_key(&id) => Action::Forget(id, gone.name.clone()),
+                Some(gone) if !next.tenants.contains_key(&id) => {
+                    next.changed.gone(id, &gone.name);
+                    Action::Forget(id)
+                }
                 _ => Action::Publish(id),
             });
         }
@@ -199,7 +202,7 @@ impl Registry {
     }
 
     /// True for a document under which everything that is granted has room.
-    fn check_capacity(&self) -> Result<(), String> {
+    pub(super) fn check_capacity(&self) -> Result<(), String> {
         for (index, device) in self.devices.iter().enumerate() {
             let guaranteed = self.guaranteed(index, None);
             if guaranteed > GUARANTEED_MAX {

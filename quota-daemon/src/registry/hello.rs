@@ -14,7 +14,7 @@ use quota_core::settings::{TENANT_FORM, parse_priority, parse_tenant};
 use quota_core::{Bytes, Percent};
 use quota_wire::Secret;
 use quota_wire::audit::{AuditEvent, AuditKind};
-use quota_wire::message::{DeviceAsk, Hello, PROTOCOL_VERSION, Reply};
+use quota_wire::message::{DeviceAsk, Hello, Reply, mismatch};
 use quota_wire::page::Quota;
 
 impl Registry {
@@ -243,8 +243,8 @@ fn ask(hello: &Hello, device: &DeviceAsk) -> Ask {
 
 /// A client says what it likes; what it says is checked before it is used.
 fn check(hello: &Hello) -> Result<(), String> {
-    if hello.version != PROTOCOL_VERSION {
-        return Err(format!("the library speaks protocol {}, this daemon {PROTOCOL_VERSION}", hello.version));
+    if let Some(reason) = mismatch("the library", hello.version, "this daemon") {
+        return Err(reason);
     }
     if let Some(name) = &hello.tenant {
         parse_tenant(name).map_err(|reason| format!("GPUQUOTA_TENANT: {reason}; expected {TENANT_FORM}"))?;

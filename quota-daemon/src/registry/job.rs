@@ -6,7 +6,7 @@ use crate::peer::{Peer, clean};
 use quota_core::settings::{PRIORITY_FORM, TENANT_FORM, parse_priority, parse_tenant};
 use quota_core::{MemorySize, Percent, Priority, units};
 use quota_wire::Secret;
-use quota_wire::message::{Admit, PROTOCOL_VERSION};
+use quota_wire::message::{Admit, mismatch};
 
 /// A job that wants a place.
 #[derive(Clone, PartialEq, Debug)]
@@ -83,8 +83,8 @@ impl Wish {
 impl Registry {
     /// Checks what a client says.
     pub(super) fn job(&self, peer: &Peer, admit: &Admit) -> Result<Job, String> {
-        if admit.version != PROTOCOL_VERSION {
-            return Err(format!("the command speaks protocol {}, this daemon {PROTOCOL_VERSION}", admit.version));
+        if let Some(reason) = mismatch("the command gpuquota", admit.version, "this daemon") {
+            return Err(reason);
         }
         if let Some(name) = &admit.tenant {
             parse_tenant(name).map_err(|reason| format!("tenant: {reason}; expected {TENANT_FORM}"))?;

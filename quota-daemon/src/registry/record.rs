@@ -117,10 +117,44 @@ impl QuotaRecord {
     }
 }
 
+impl TenantRecord {
+    /// True for what is to hold when all processes are gone: what was changed by hand of a tenant of the document.
+    pub fn outlives_processes(&self) -> bool {
+        self.origin == OriginRecord::Document
+            && (self.paused || self.grants.iter().any(|grant| grant.quota != grant.admitted))
+    }
+}
+
+/// Tenants of which something has changed, in that order; with their names, those that are gone.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Changed(Vec<(TenantId, Option<String>)>);
+
+impl Changed {
+    pub(super) fn insert(&mut self, id: TenantId) {
+        if !self.0.iter().any(|(known, _)| *known == id) {
+            self.0.push((id, None));
+        }
+    }
+
+    /// The tenant that had this name is gone.
+    pub(super) fn gone(&mut self, id: TenantId, name: &str) {
+        self.insert(id);
+        for (_, gone) in self.0.iter_mut().filter(|(known, _)| *known == id) {
+            *gone = Some(name.to_owned());
+        }
+    }
+}
+
 impl Registry {
-    /// The tenants that have changed since the last call.
-    pub fn take_changed(&mut self) -> Vec<TenantId> {
-        std::mem::take(&mut self.changed).into_iter().collect()
+    /// The tenants that have changed since the last call, in that order, with the names of those that are gone.
+    pub fn take_changed(&mut self) -> Vec<(TenantId, Option<String>)> {
+        std::mem::take(&mut self.changed).0
+    }
+
+    /// Has everything kept again.
+    pub fn all_changed(&mut self) {
+        let ids: Vec<TenantId> = self.tenants.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.changed.insert(id));
     }
 
     /// A tenant's name, while there is one.
@@ -136,8 +170,10 @@ impl Registry {
         id: TenantId,
         process_of: &dyn Fn(ConnectionId) -> Option<ProcessRecord>,
     ) -> Option<TenantRecord> {
-        let tenant =
-            self.tenants.get(&id).filter(|tenant| tenant.is_active() || (tenant.is_standing() && tenant.paused))?;
+        let tenant = self
+            .tenants
+            .get(&id)
+            .filter(|tenant| tenant.is_active() || (tenant.is_standing() && tenant.is_altered()))?;
         let uuid = |device: usize| self.devices[device].uuid_text.clone();
         let grant = |(device, grant): (usize, &Option<Grant>)| {
             grant.as_ref().map(|grant| GrantRecord {
@@ -178,10 +214,10 @@ impl Registry {
         })
     }
 
-    /// True when nothing but a pause is to be taken back, and there is a tenant of the document to take it.
-    pub fn stays_paused(&self, record: &TenantRecord) -> bool {
+    /// True when something of the record holds without a process, and there is a tenant of the document to take it.
+    pub fn stays(&self, record: &TenantRecord) -> bool {
         let standing = |id| self.tenants.get(&id).is_some_and(Tenant::is_standing);
-        record.paused && self.tenant_named(&record.name).is_some_and(standing)
+        record.outlives_processes() && self.tenant_named(&record.name).is_some_and(standing)
     }
 
     /// Takes a tenant back with those of its processes that still live, each under a connection that it may
@@ -214,8 +250,13 @@ impl Registry {
             members.iter().map(|(connection, member)| (*connection, self.member(member))).collect();
         let tenant = self.tenants.get_mut(&id).expect("found or made");
         for (device, grant) in grants {
-            // What the document says now wins over what was changed by hand under an older one.
-            let renewed = found.is_some() && tenant.grants[device].is_some_and(|now| now.admitted != grant.admitted);
+            // What the document says now wins over what was changed by hand under an older one. Where it says nothing of memory,
+            // the tenant's first job has.
+            let as_before = |now: Grant| {
+                let memory_cap = now.admitted.memory_cap.or(grant.admitted.memory_cap);
+                Quota { memory_cap, ..now.admitted } == grant.admitted
+            };
+            let renewed = found.is_some() && tenant.grants[device].is_some_and(|now| !as_before(now));
             if !renewed {
                 tenant.grants[device] = Some(grant);
             }
@@ -231,6 +272,14 @@ impl Registry {
         tenant.paused = record.paused;
         self.changed.insert(id);
         id
+    }
+
+    /// Says where what is granted is more than there is: a document was made smaller while no daemon was there.
+    ///
+    /// # Errors
+    /// One line with the numbers.
+    pub fn check_granted(&self) -> Result<(), String> {
+        self.check_capacity()
     }
 
     fn member(&self, record: &MemberRecord) -> Member {
@@ -272,5 +321,12 @@ impl Registry {
         let member = tenant.members.remove(&before).expect("just found");
         tenant.members.insert(connection, member);
         Ok((before, id))
+    }
+}
+
+impl Tenant {
+    /// True when an administrator has changed something by hand.
+    fn is_altered(&self) -> bool {
+        self.paused || self.grants.iter().flatten().any(|grant| grant.quota != grant.admitted)
     }
 }

@@ -56,10 +56,7 @@ impl Server {
         }
         self.write_audit_to(rule.as_ref());
         let devices = self.registry.devices();
-        let document = match &self.configuration.document_path {
-            Some(path) => format!("document {}", path.display()),
-            None => "no document".to_owned(),
-        };
+        let document = self.upkeep.document(self.configuration.document_path.as_deref());
         let reason = format!(
             "version {} on {}, {} devices, {document}",
             env!("CARGO_PKG_VERSION"),

@@ -74,7 +74,7 @@ impl Server {
 
     /// Stops watching them: a socket that is ready and isn't served would keep the daemon awake. Administrators get in
     /// for longer than the others.
-    fn pause_accepting(&mut self, both: bool) {
+    pub(super) fn pause_accepting(&mut self, both: bool) {
         let _ = epoll::delete(&self.epoll, &self.listening.everybody);
         if both {
             let _ = epoll::delete(&self.epoll, &self.listening.admin);
@@ -191,7 +191,10 @@ impl Server {
                 Err(WireError::WouldBlock) => return,
                 Err(WireError::Closed | WireError::Io(_)) => return self.close(id),
                 Err(error) => {
-                    self.send(id, Reply::Refused { reason: error.to_string() });
+                    let version = env!("CARGO_PKG_VERSION");
+                    let hint = "what a newer program asks needs a newer daemon";
+                    let reason = format!("{error}; this is gpuquotad {version}, and {hint}");
+                    self.send(id, Reply::Refused { reason });
                     return self.end(id);
                 }
             }

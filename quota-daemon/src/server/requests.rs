@@ -8,7 +8,7 @@ use crate::peer::{Peer, command, started, user};
 use crate::registry::{Action, ConnectionId, TenantId, Token, View, Welcome};
 use quota_core::settings::LogLevel;
 use quota_wire::audit::{AuditEvent, AuditKind};
-use quota_wire::message::{self, About, Hello, PROTOCOL_VERSION, ROWS_PER_PACKET, Reply, Request};
+use quota_wire::message::{self, About, Hello, PROTOCOL_VERSION, ROWS_PER_PACKET, Reply, Request, mismatch};
 use quota_wire::socket::WireError;
 use serde::Serialize;
 use std::os::fd::{AsFd, OwnedFd};
@@ -87,10 +87,7 @@ impl Server {
             Request::Set(change) => self.registry.set(&change, &self.pages, &mut actions),
             Request::Pause { tenant } => self.registry.pause(&tenant, true, &mut actions),
             Request::Resume { tenant } => self.registry.pause(&tenant, false, &mut actions),
-            Request::Apply { document } => Document::parse(&document)
-                .and_then(Document::with_secrets)
-                .map_err(|error| error.to_string())
-                .and_then(|document| self.apply(document, &mut actions)),
+            Request::Apply { document } => self.apply(&document, &mut actions),
             Request::Preview { document } => Document::parse(&document)
                 .and_then(Document::with_secrets)
                 .map_err(|error| error.to_string())
@@ -166,8 +163,8 @@ impl Server {
     }
 
     fn try_rejoin(&mut self, id: ConnectionId, version: u32, slot: u32) -> Result<(TenantId, String), String> {
-        if version != PROTOCOL_VERSION {
-            return Err(format!("the library speaks protocol {version}, this daemon {PROTOCOL_VERSION}"));
+        if let Some(reason) = mismatch("the library", version, "this daemon") {
+            return Err(reason);
         }
         let (peer, notice) = self.identify(id).ok_or("the connection is closed")??;
         let pid = peer.pid;

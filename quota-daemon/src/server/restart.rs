@@ -13,24 +13,11 @@ use std::os::fd::OwnedFd;
 impl Server {
     /// Writes down what has changed.
     pub(super) fn keep_changes(&mut self) {
-        for id in self.registry.take_changed() {
-            let process_of = |job: ConnectionId| match self.clients.get(&job) {
-                Some(client) => survival::process(client.credentials.pid),
-                None => self.adopted_jobs.get(&job).cloned(),
-            };
-            let kept = match (self.registry.record(id, &process_of), self.registry.name_of(id)) {
-                (Some(record), _) => self.store.save(&record),
-                (None, Some(name)) => {
-                    self.store.remove(name);
-                    Ok(())
-                }
-                (None, None) => Ok(()),
-            };
-            if let Err(error) = kept {
-                // The daemon can do its work without; the next one will not know of the change.
-                log::line(LogLevel::Error, format_args!("a tenant's record can't be written: {error}"));
-            }
-        }
+        let process_of = |job: ConnectionId| match self.clients.get(&job) {
+            Some(client) => survival::process(client.credentials.pid),
+            None => self.adopted_jobs.get(&job).cloned(),
+        };
+        survival::keep_changes(&mut self.store, &mut self.registry, &process_of);
     }
 
     /// Takes back the tenants of the daemon before this one, with those of their processes that live.
@@ -46,6 +33,9 @@ impl Server {
             }
         }
         self.keep_changes();
+        if let Err(reason) = self.registry.check_granted() {
+            log::line(LogLevel::Warn, format_args!("more is granted than there is, until somebody ends: {reason}"));
+        }
     }
 
     fn take_back_tenant(&mut self, record: &TenantRecord) {
@@ -66,7 +56,7 @@ impl Server {
                 jobs.push(connection);
             }
         }
-        if members.is_empty() && jobs.is_empty() && !self.registry.stays_paused(record) {
+        if members.is_empty() && jobs.is_empty() && !self.registry.stays(record) {
             let (tenant, reason) = (record.name.clone(), "its processes ended while no daemon was there".to_owned());
             self.record(AuditEvent { reason: Some(reason), ..about(AuditKind::Released, record) });
             return self.store.remove(&tenant);

@@ -28,7 +28,9 @@ fn audit(connection: &Connection, query: AuditQuery) -> (Vec<AuditRow>, Option<S
 
 fn in_file(path: &Path) -> Vec<AuditRow> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).expect("whole lines")).collect()
+    // The last line may just be written.
+    let whole = text.rfind('\n').map_or("", |at| &text[..at]);
+    whole.lines().map(|line| serde_json::from_str(line).expect("whole lines")).collect()
 }
 
 /// A node whose daemon writes its audit to a file.

@@ -31,6 +31,11 @@ impl Node {
         Self { folder, driver: harness::fake_driver(), daemon: None }
     }
 
+    /// The same node for another thread, which starts and ends nothing of it; not to be dropped.
+    pub(crate) fn beside(&self) -> Self {
+        Self { folder: self.folder.clone(), driver: self.driver.clone(), daemon: None }
+    }
+
     pub(crate) fn start(machine: &str, arguments: &[&str]) -> Self {
         let mut node = Self::bare();
         node.daemon = Some(node.command(machine, arguments).stderr(Stdio::null()).spawn().expect("it starts"));

@@ -40,6 +40,9 @@ pub(crate) enum Command {
     /// Give a paused tenant its compute back
     Resume(TenantOptions),
     /// Replace the daemon's document; refused whole on one mistake
+    ///
+    /// It holds under a restarted daemon, too, until the file that the daemon was started with is changed, or read again
+    /// (SIGHUP): then that file holds.
     Apply(ApplyOptions),
     /// Show who asked, got, was refused and changed what; an ordinary user sees what is about their own processes
     ///

@@ -59,13 +59,13 @@ fn a_pause_is_said_kept_and_ended() {
     let mut next = Node::new(1, "").registry;
     let adopted = next.adopt(&record, &[], &[job]);
     assert!(next.is_paused(adopted), "it outlives the daemon");
-    assert!(!Node::new(1, "").registry.stays_paused(&record), "it is no tenant of the document: it ends with its job");
+    assert!(!Node::new(1, "").registry.stays(&record), "it is no tenant of the document: it ends with its job");
     let document = "tenants:\n  - {name: s}\n";
     let mut standing = Node::new(1, document).registry;
     standing.pause("s", true, &mut Vec::new()).expect("there is one");
     let s = standing.tenant_named("s").expect("there is one");
     let record = standing.record(s, &|_| None).expect("a pause is kept also while nobody is there");
-    assert!(Node::new(1, document).registry.stays_paused(&record));
+    assert!(Node::new(1, document).registry.stays(&record));
     assert!(pause(&mut node, "a", false).expect("there is one").1 && !node.registry.is_paused(id));
     assert!(pause(&mut node, "a", false).expect("there is one").0.contains("not paused"));
 }
