@@ -308,7 +308,7 @@ impl Registry {
             let tenant = self.tenants.remove(&id).expect("just seen");
             self.changed.gone(id, &tenant.name);
             actions.push(Action::Forget(id));
-            self.note_granted(&event, tenant.granted(), actions);
+            self.note_granted(event, tenant.granted(), actions);
         }
     }
 

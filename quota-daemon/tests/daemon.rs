@@ -8,6 +8,8 @@ mod commands;
 mod compute;
 #[path = "daemon/figures.rs"]
 mod figures;
+#[path = "daemon/hostile.rs"]
+mod hostile;
 #[path = "daemon/node.rs"]
 mod node;
 #[path = "daemon/player.rs"]

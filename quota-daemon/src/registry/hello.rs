@@ -1,6 +1,6 @@
 //! A process with the shim says hello: which tenant is it of, and on what terms?
 
-use super::events::{hello_terms, note};
+use super::events::note;
 use super::queue::check_shares;
 use super::{
     Action, Ask, ConnectionId, MEMBERSHIPS_PER_PROCESS_MAX, Member, Origin, Registry, TENANTS_MAX, Tenant, TenantId,
@@ -26,19 +26,16 @@ impl Registry {
                 actions.push(Action::Welcome(welcome));
             }
             Err(reason) => {
-                note(
-                    AuditEvent {
-                        event: AuditKind::Refused,
-                        tenant: hello.tenant.clone(),
-                        uid: Some(peer.uid),
-                        pid: Some(peer.pid),
-                        command: Some(hello.command.clone()),
-                        asked: hello_terms(&self.asks(hello)),
-                        reason: Some(reason.clone()),
-                        ..AuditEvent::default()
-                    },
-                    actions,
-                );
+                let event = AuditEvent {
+                    event: AuditKind::Refused,
+                    tenant: hello.tenant.clone(),
+                    uid: Some(peer.uid),
+                    pid: Some(peer.pid),
+                    command: Some(hello.command.clone()),
+                    reason: Some(reason.clone()),
+                    ..AuditEvent::default()
+                };
+                note(self.with_asks(event, &self.asks(hello)), actions);
                 actions.push(Action::Reply(connection, Reply::Refused { reason }));
             }
         }
@@ -47,10 +44,9 @@ impl Registry {
     fn note_joined(&self, welcome: &Welcome, hello: &Hello, actions: &mut Vec<Action>) {
         let tenant = &self.tenants[&welcome.tenant];
         let Some(member) = tenant.members.get(&welcome.connection) else { return };
-        let event = self.about_member(AuditKind::Joined, tenant, member);
-        let event = AuditEvent { asked: hello_terms(&self.asks(hello)), ..event };
+        let event = self.with_asks(self.about_member(AuditKind::Joined, tenant, member), &self.asks(hello));
         let grants = member.sees.iter().filter_map(|device| Some((*device, tenant.effective(*device)?)));
-        self.note_granted(&event, grants, actions);
+        self.note_granted(event, grants, actions);
     }
 
     /// What a process asks for on those of its devices that are here.
