@@ -311,7 +311,7 @@ impl Registry {
         let tenant = self.tenants.remove(&id).expect("just seen");
         self.changed.gone(id, &tenant.name);
         actions.push(Action::Forget(id));
-        self.note_granted(&event, tenant.granted(), actions);
+        self.note_granted(event, tenant.granted(), actions);
         // What it was a part of may have been kept for its parts alone.
         if let Some(pool) = tenant.pool {
             self.forget_if_left(pool, actions);

@@ -10,6 +10,8 @@ mod compute;
 mod figures;
 #[path = "daemon/flood.rs"]
 mod flood;
+#[path = "daemon/hostile.rs"]
+mod hostile;
 #[path = "daemon/node.rs"]
 mod node;
 #[path = "daemon/notify.rs"]

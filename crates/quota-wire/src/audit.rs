@@ -77,7 +77,7 @@ impl AuditKind {
     }
 }
 
-/// What is asked for or granted on each of an event's devices.
+/// What is asked for or granted on one device, or on each of an event's devices.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs)] // Units are in the names; what is absent was not asked for, or has no cap.
 pub struct AuditTerms {
@@ -89,6 +89,16 @@ pub struct AuditTerms {
     pub guarantee_percent: Option<f64>,
     pub weight: Option<u32>,
     pub priority: Option<String>,
+}
+
+/// What is asked for or granted on one device, where it isn't the same on all.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceTerms {
+    /// The device's UUID.
+    pub device: String,
+    /// What is asked for or granted there.
+    #[serde(flatten)]
+    pub terms: AuditTerms,
 }
 
 /// One event. What doesn't apply to it is null.
@@ -106,10 +116,16 @@ pub struct AuditEvent {
     pub command: Option<String>,
     /// UUIDs of the devices concerned.
     pub devices: Vec<String>,
-    /// What was asked for.
+    /// What was asked for on each of them.
     pub asked: Option<AuditTerms>,
-    /// What holds from now on, or held until now for one that goes.
+    /// The same, where it differs from one to the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked_by_device: Vec<DeviceTerms>,
+    /// What holds on each of them from now on, or held until now for one that goes.
     pub granted: Option<AuditTerms>,
+    /// The same, where it differs from one to the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub granted_by_device: Vec<DeviceTerms>,
     /// `set`, `pause`, `resume`, `apply` or `reload`.
     pub change: Option<String>,
     /// Why, or what exactly, for people.

@@ -21,10 +21,13 @@ pub fn in_words(event: &AuditEvent) -> String {
     }
     // What `set` has changed is in its own words.
     let is_told = event.change.as_deref() == Some("set") && event.reason.is_some();
-    if let Some(terms) = event.granted.as_ref().or(event.asked.as_ref()).filter(|_| !is_told) {
+    if let Some(terms) = terms(event).filter(|_| !is_told) {
         let devices = event.devices.len();
         let plural = if devices == 1 { "" } else { "s" };
         parts.push(format!("{} on {devices} device{plural}", terms_in_words(terms)));
+    }
+    if !event.granted_by_device.is_empty() {
+        parts.push(format!("different on each of {} devices", event.granted_by_device.len()));
     }
     parts.extend(event.command.iter().filter(|command| !command.is_empty()).cloned());
     parts.extend(event.reason.clone());
@@ -32,6 +35,10 @@ pub fn in_words(event: &AuditEvent) -> String {
         parts.push(format!("by user {uid}"));
     }
     parts.join(": ")
+}
+
+fn terms(event: &AuditEvent) -> Option<&AuditTerms> {
+    event.granted.as_ref().or(event.asked.as_ref()).filter(|_| event.granted_by_device.is_empty())
 }
 
 /// What is asked for or granted, in a few words.

@@ -19,10 +19,15 @@ pub(super) fn without_effect(raw: &RawDocument) -> Vec<String> {
     keys
 }
 
+/// The longest message about a mistake.
+const MESSAGE_BYTES_MAX: usize = 512;
+
 pub(super) fn parse(text: &str) -> Result<RawDocument, DocumentError> {
     serde_saphyr::from_str(text).map_err(|error| {
         let (line, column) = error.location().map_or((1, 1), |at| (at.line(), at.column()));
-        DocumentError::Text { line, column, message: message(error.without_snippet()) }
+        // A key in the text may have any signs in it.
+        let message = crate::peer::clean_to(&message(error.without_snippet()), MESSAGE_BYTES_MAX);
+        DocumentError::Text { line, column, message }
     })
 }
 

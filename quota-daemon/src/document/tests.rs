@@ -93,6 +93,8 @@ fn one_mistake_refuses_it_with_its_place() {
         ("scheduling: {preemption: perhaps}\n", "line 1"),
         ("scheduling: {polcy: fifo}\n", "did you mean `policy`?"),
         ("socket: relative\n", "absolute"),
+        ("sock\n et: /a\n", "line"),
+        ("devices: [{selct\n\n a: all}]\n", "unknown key"),
         ("audit: {path: relative}\n", "audit.path: \"relative\": it is not absolute"),
         ("audit: {path: /}\n", "audit.path: \"/\": it names no file"),
         ("audit: {keep: 30d}\n", "audit.path: \"\": it is missing"),

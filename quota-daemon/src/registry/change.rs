@@ -58,7 +58,7 @@ impl Registry {
         let devices: Vec<usize> = wants.iter().map(|(device, _)| *device).collect();
         let event =
             AuditEvent { asked: Some(self.wished_terms(&wish, &devices)), ..self.about_change(id, "set", &message) };
-        self.note_granted(&event, wants, actions);
+        self.note_granted(event, wants, actions);
         self.pump(actions);
         Ok(message)
     }
@@ -164,7 +164,7 @@ impl Registry {
                 _ => continue,
             };
             let event = of.about_change(*id, "apply", "as the document says");
-            self.note_granted(&AuditEvent { event: kind, ..event }, granted, actions);
+            self.note_granted(AuditEvent { event: kind, ..event }, granted, actions);
         }
     }
 

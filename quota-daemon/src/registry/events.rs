@@ -3,7 +3,7 @@
 use super::job::{Job, Wish};
 use super::{Action, Ask, Member, Registry, Tenant, TenantId};
 use quota_core::{MemorySize, Percent};
-use quota_wire::audit::{AuditEvent, AuditKind, AuditTerms};
+use quota_wire::audit::{AuditEvent, AuditKind, AuditTerms, DeviceTerms};
 use quota_wire::message::Change;
 use quota_wire::page::Quota;
 
@@ -13,33 +13,51 @@ pub(super) fn note(event: AuditEvent, actions: &mut Vec<Action>) {
 }
 
 impl Registry {
-    /// Adds an event for the tenant, once for each set of devices on which the same is granted.
+    /// Adds an event with what is granted on its devices.
     pub(super) fn note_granted(
         &self,
-        event: &AuditEvent,
+        event: AuditEvent,
         grants: impl IntoIterator<Item = (usize, Quota)>,
         actions: &mut Vec<Action>,
     ) {
-        let mut groups: Vec<(AuditTerms, Vec<usize>)> = Vec::new();
-        for (device, quota) in grants {
-            let terms = granted_terms(&quota);
-            match groups.iter_mut().find(|(known, _)| *known == terms) {
-                Some((_, devices)) => devices.push(device),
-                None => groups.push((terms, vec![device])),
+        let terms = grants.into_iter().map(|(device, quota)| (device, granted_terms(&quota)));
+        let (devices, granted, granted_by_device) = self.by_device(terms);
+        let devices = if devices.is_empty() { event.devices } else { devices };
+        note(AuditEvent { devices, granted, granted_by_device, ..event }, actions);
+    }
+
+    /// Devices, and what holds on all of them alike, or on each.
+    fn by_device(
+        &self,
+        terms: impl IntoIterator<Item = (usize, AuditTerms)>,
+    ) -> (Vec<String>, Option<AuditTerms>, Vec<DeviceTerms>) {
+        let named = |(device, terms): (usize, AuditTerms)| DeviceTerms {
+            device: self.devices[device].uuid_text.clone(),
+            terms,
+        };
+        let all: Vec<DeviceTerms> = terms.into_iter().map(named).collect();
+        let devices = all.iter().map(|it| it.device.clone()).collect();
+        match all.first() {
+            Some(first) if all.iter().all(|it| it.terms == first.terms) => {
+                (devices, Some(first.terms.clone()), Vec::new())
             }
+            _ => (devices, None, all),
         }
-        if groups.is_empty() {
-            return note(event.clone(), actions);
+    }
+
+    /// An event with what a process asks for, if it asks for anything.
+    pub(super) fn with_asks(&self, event: AuditEvent, asks: &[(usize, Ask)]) -> AuditEvent {
+        if asks.iter().all(|(_, ask)| *ask == Ask::default()) {
+            return event;
         }
-        for (terms, devices) in groups {
-            note(AuditEvent { devices: self.uuids(devices), granted: Some(terms), ..event.clone() }, actions);
-        }
+        let (_, asked, asked_by_device) = self.by_device(asks.iter().map(|(device, ask)| (*device, asked_terms(ask))));
+        AuditEvent { asked, asked_by_device, ..event }
     }
 
     /// Adds an event with all that the tenant is granted.
     pub fn note_grants_of(&self, id: TenantId, event: AuditEvent, actions: &mut Vec<Action>) {
         let granted = self.tenants.get(&id).into_iter().flat_map(Tenant::granted);
-        self.note_granted(&event, granted, actions);
+        self.note_granted(event, granted, actions);
     }
 
     /// An event about a tenant, with nothing but whose it is.
@@ -115,20 +133,15 @@ impl Tenant {
     }
 }
 
-/// What a process asks for, where it is the same on all its devices; nothing, where it asks for nothing.
-pub(super) fn hello_terms(asks: &[(usize, Ask)]) -> Option<AuditTerms> {
-    let (_, first) = asks.first()?;
-    if *first == Ask::default() || asks.iter().any(|(_, ask)| ask != first) {
-        return None;
-    }
-    Some(AuditTerms {
-        memory_bytes: first.memory.map(|size| size.0),
+fn asked_terms(ask: &Ask) -> AuditTerms {
+    AuditTerms {
+        memory_bytes: ask.memory.map(|size| size.0),
         memory_percent: None,
-        compute_percent: first.compute.map(in_percent),
-        guarantee_percent: first.guarantee.map(in_percent),
-        weight: first.weight,
-        priority: first.priority.map(|class| class.to_string()),
-    })
+        compute_percent: ask.compute.map(in_percent),
+        guarantee_percent: ask.guarantee.map(in_percent),
+        weight: ask.weight,
+        priority: ask.priority.map(|class| class.to_string()),
+    }
 }
 
 fn granted_terms(quota: &Quota) -> AuditTerms {

@@ -1,12 +1,12 @@
 //! A process with the shim says hello: which tenant is it of, and on what terms?
 
 use super::admission::NoRoom;
-use super::events::{hello_terms, note};
+use super::events::note;
 use super::pools::Whose;
 use super::queue::check_shares;
 use super::{
-    Action, Ask, ConnectionId, MEMBERSHIPS_PER_PROCESS_MAX, Member, Origin, Registry, TENANTS_MAX, Tenant, TenantId,
-    Welcome,
+    Action, Ask, ConnectionId, MEMBERSHIPS_PER_PROCESS_MAX, Member, Origin, Registry, SharedDevice, TENANTS_MAX,
+    Tenant, TenantId, Welcome,
 };
 use crate::peer::{Peer, clean};
 use quota_core::ledger::{DEVICES_MAX, SLOTS_MAX};
@@ -30,19 +30,16 @@ impl Registry {
                 actions.push(Action::Welcome(welcome));
             }
             Err(reason) => {
-                note(
-                    AuditEvent {
-                        event: AuditKind::Refused,
-                        tenant: hello.tenant.clone(),
-                        uid: Some(peer.uid),
-                        pid: Some(peer.pid),
-                        command: Some(hello.command.clone()),
-                        asked: hello_terms(&self.asks(hello)),
-                        reason: Some(reason.clone()),
-                        ..AuditEvent::default()
-                    },
-                    actions,
-                );
+                let event = AuditEvent {
+                    event: AuditKind::Refused,
+                    tenant: hello.tenant.clone(),
+                    uid: Some(peer.uid),
+                    pid: Some(peer.pid),
+                    command: Some(hello.command.clone()),
+                    reason: Some(reason.clone()),
+                    ..AuditEvent::default()
+                };
+                note(self.with_asks(event, &self.asks(hello)), actions);
                 actions.push(Action::Reply(connection, Reply::Refused { reason }));
             }
         }
@@ -51,11 +48,10 @@ impl Registry {
     fn note_joined(&self, welcome: &Welcome, hello: &Hello, actions: &mut Vec<Action>) {
         let tenant = &self.tenants[&welcome.tenant];
         let Some(member) = tenant.members.get(&welcome.connection) else { return };
-        let event = self.about_member(AuditKind::Joined, tenant, member);
-        let (asked, reason) = (hello_terms(&self.asks(hello)), self.excess(welcome.tenant, hello));
-        let event = AuditEvent { asked, reason, ..event };
-        let grants = member.sees.iter().filter_map(|device| Some((*device, tenant.effective(*device)?)));
-        self.note_granted(&event, grants, actions);
+        let event = self.with_asks(self.about_member(AuditKind::Joined, tenant, member), &self.asks(hello));
+        let event = AuditEvent { reason: self.excess(welcome.tenant, hello), ..event };
+        let grants = member.sees.iter().filter_map(|device| Some((*device, self.effective(welcome.tenant, *device)?)));
+        self.note_granted(event, grants, actions);
     }
 
     /// What a process asks for on those of its devices that are here.
@@ -180,7 +176,7 @@ impl Registry {
             .ok_or_else(|| format!("tenant {}: {SLOTS_MAX} processes are running already", tenant.name))?;
         self.grant(id, &wants);
         let tenant = self.tenants.get_mut(&id).expect("the caller has found it");
-        let binding = binding(tenant, asks);
+        let binding = binding(tenant, asks, &self.devices);
         let changed = !wants.is_empty() || !binding.is_empty();
         let member = Member { peer: peer.clone(), command: clean(&hello.command), slot, sees, asks: binding };
         tenant.members.insert(connection, member);
@@ -211,10 +207,16 @@ impl Registry {
 }
 
 /// What holds for the tenant while the process lives: asks below what it has, and below what was admitted.
-fn binding(tenant: &Tenant, asks: &[(usize, Ask)]) -> Vec<(usize, Option<Bytes>, Option<Percent>)> {
+fn binding(
+    tenant: &Tenant,
+    asks: &[(usize, Ask)],
+    devices: &[SharedDevice],
+) -> Vec<(usize, Option<Bytes>, Option<Percent>)> {
     let bind = |(index, ask): &(usize, Ask)| {
         let grant = tenant.grants[*index]?;
         let memory = below(ask.memory, grant.quota.memory_cap, grant.admitted.memory_cap);
+        // More than the device has binds nobody.
+        let memory = memory.filter(|asked| *asked < devices[*index].total);
         let compute = below(ask.compute, grant.quota.compute_cap, grant.admitted.compute_cap);
         (memory.is_some() || compute.is_some()).then_some((*index, memory, compute))
     };

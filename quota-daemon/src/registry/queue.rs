@@ -263,7 +263,7 @@ impl Registry {
         let tenant = Some(granted.tenant.clone());
         let event = AuditEvent { tenant, ..self.about_job(AuditKind::Granted, job) };
         let on_its_devices = self.tenants[&id].granted().filter(|(device, _)| plan.devices.contains(device));
-        self.note_granted(&event, on_its_devices, actions);
+        self.note_granted(event, on_its_devices, actions);
         actions.push(Action::Reply(connection, Reply::Granted(granted)));
     }
 }

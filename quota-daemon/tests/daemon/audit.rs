@@ -39,8 +39,7 @@ fn audited(machine: &str, more: &str) -> (Node, PathBuf) {
     let (document, path) = (node.folder.join("document.yaml"), node.folder.join("audit.jsonl"));
     std::fs::write(&document, format!("audit: {{path: {}}}\n{more}", path.display())).expect("writable");
     let arguments = ["--config", document.to_str().expect("ASCII")];
-    node.daemon = Some(node.command(machine, &arguments).stderr(Stdio::null()).spawn().expect("it starts"));
-    eventually("the daemon listens", || Connection::connect(&node.socket(), Instant::now()).is_ok());
+    node.start_with(machine, &arguments);
     (node, path)
 }
 

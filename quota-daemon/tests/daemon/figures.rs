@@ -1,8 +1,8 @@
-//! What the arbiter costs: figures to be read, on a machine that does nothing else. Run with `--ignored --nocapture`.
+//! What the daemon costs, and how fast it answers: figures to be read, on a machine that does nothing else. Run with `--ignored --nocapture`.
 
-use crate::node::Node;
+use crate::node::{Node, admit, ask};
 use crate::player::{Outside, Player};
-use quota_wire::message::Hello;
+use quota_wire::message::{Hello, Reply};
 use quota_wire::page::Gate;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -38,7 +38,11 @@ fn a_thousand_that_are_idle() {
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limit.current = limit.maximum;
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).expect("up to the hard limit");
-    let node = Node::start("l4-24gb", &[]);
+    let mut node = Node::bare();
+    let document = node.folder.join("document.yaml");
+    std::fs::write(&document, format!("audit: {{path: {}}}\n", node.folder.join("audit.jsonl").display()))
+        .expect("writable");
+    node.start_with("l4-24gb", &["--config", document.to_str().expect("ASCII")]);
     let tenants: Vec<String> = (0..1000).map(|at| format!("t{at}")).collect();
     let mut players: Vec<Outside> =
         tenants.chunks(AT_A_TIME).map(|tenants| Outside::join(&node, &tenants.join(" "))).collect();
@@ -55,9 +59,36 @@ fn a_thousand_that_are_idle() {
         cpu * 10.0,
         node.resident()
     );
+    hello_and_admission(&node);
     // And beside a thousand that rest, one that works is free.
     let one = Player::join(&node, "one", Hello::default());
     one.attach();
     one.pass(Instant::now() + Duration::from_secs(1));
     println!("one beside them: {:?} of {:?}", one.gate(), [Gate::Free, Gate::Open]);
+}
+
+/// From the connection to the quota, as a process and as `gpuquota run` have it, beside whoever is there. What was asked for is
+/// given back each time.
+fn hello_and_admission(node: &Node) {
+    const TIMES: usize = 300;
+    let mut times = [Vec::new(), Vec::new()];
+    for at in 0..TIMES {
+        let hello = node.hello_request(Some("newcomer"), None);
+        let begun = Instant::now();
+        let (connection, _, descriptors) = node.hello_as(&hello);
+        times[0].push(begun.elapsed());
+        drop((connection, descriptors));
+        let begun = Instant::now();
+        let connection = node.connect();
+        assert!(matches!(ask(&connection, &admit(&format!("job{at}"), "1MiB", None)), Reply::Granted(_)));
+        times[1].push(begun.elapsed());
+    }
+    for (what, times) in ["hello to quota", "admission"].into_iter().zip(&mut times) {
+        times.sort();
+        println!(
+            "{what}: p50 {:?}, p99 {:?} (with the connection, {TIMES} times)",
+            times[TIMES / 2],
+            times[TIMES * 99 / 100]
+        );
+    }
 }

@@ -38,10 +38,13 @@ impl Node {
 
     pub(crate) fn start(machine: &str, arguments: &[&str]) -> Self {
         let mut node = Self::bare();
-        node.daemon = Some(node.command(machine, arguments).stderr(Stdio::null()).spawn().expect("it starts"));
-        let up = || Connection::connect(&node.socket(), Instant::now()).is_ok();
-        eventually("the daemon listens", up);
+        node.start_with(machine, arguments);
         node
+    }
+
+    pub(crate) fn start_with(&mut self, machine: &str, arguments: &[&str]) {
+        self.daemon = Some(self.command(machine, arguments).stderr(Stdio::null()).spawn().expect("it starts"));
+        eventually("the daemon listens", || Connection::connect(&self.socket(), Instant::now()).is_ok());
     }
 
     pub(crate) fn command(&self, machine: &str, arguments: &[&str]) -> Command {
@@ -90,15 +93,18 @@ impl Node {
 
     /// Says hello from this process.
     pub(crate) fn hello(&self, tenant: Option<&str>, memory_bytes: Option<u64>) -> (Connection, Welcome, Vec<OwnedFd>) {
+        self.hello_as(&self.hello_request(tenant, memory_bytes))
+    }
+
+    pub(crate) fn hello_as(&self, hello: &Request) -> (Connection, Welcome, Vec<OwnedFd>) {
         let connection = self.connect();
-        let hello = self.hello_request(tenant, memory_bytes);
-        match connection.ask(&hello, Instant::now() + PATIENCE).expect("an answer") {
+        match connection.ask(hello, Instant::now() + PATIENCE).expect("an answer") {
             (Reply::Welcome(welcome), descriptors) => (connection, welcome, descriptors),
             (other, _) => panic!("{other:?}"),
         }
     }
 
-    fn hello_request(&self, tenant: Option<&str>, memory_bytes: Option<u64>) -> Request {
+    pub(crate) fn hello_request(&self, tenant: Option<&str>, memory_bytes: Option<u64>) -> Request {
         let device = |row: DeviceRow| DeviceAsk {
             uuid: row.uuid,
             total_bytes: row.memory_total_bytes,

@@ -6,7 +6,7 @@ use crate::{Failure, daemons};
 use quota_core::Bytes;
 use quota_daemon::audit::file::{now_ms, since_1970_ms};
 use quota_daemon::places::admin_socket;
-use quota_wire::audit::{AuditQuery, AuditRow, AuditTerms, KINDS};
+use quota_wire::audit::{AuditQuery, AuditRow, AuditTerms, DeviceTerms, KINDS};
 use quota_wire::message::{Reply, Request};
 use quota_wire::socket::{Connection, WireError};
 use std::io::Write;
@@ -170,15 +170,15 @@ fn line(row: &AuditRow) -> String {
         event.tenant.as_deref().unwrap_or("-"),
         &number(event.uid),
         &number(event.pid),
-        &terms(event.asked.as_ref()),
-        &terms(event.granted.as_ref()),
+        &terms(event.asked.as_ref(), &event.asked_by_device),
+        &terms(event.granted.as_ref(), &event.granted_by_device),
         &what.join(": "),
     ])
 }
 
 /// Memory and compute; the rest is in the JSON.
-fn terms(terms: Option<&AuditTerms>) -> String {
-    let Some(terms) = terms else { return "-".to_owned() };
+fn terms(terms: Option<&AuditTerms>, by_device: &[DeviceTerms]) -> String {
+    let Some(terms) = terms else { return if by_device.is_empty() { "-" } else { "by device" }.to_owned() };
     let memory = match (terms.memory_percent, terms.memory_bytes) {
         (Some(percent), _) => format!("{percent}%"),
         (None, Some(bytes)) => Bytes(bytes).human(),

@@ -135,20 +135,22 @@ fn changes_are_written_down_with_what_they_change() {
     );
 }
 
-/// A share of two devices of different size is different on each.
+/// A share of two devices of different size is different on each; it is one event all the same.
 #[test]
-fn what_differs_by_device_is_a_line_for_each() {
+fn what_differs_by_device_is_told_for_each() {
     let mut devices = inventory(3);
     devices.devices[2].total = Bytes(40 * GIB);
     let registry = Registry::new(&devices, &Document::default(), Overrides::default()).expect("it fits");
     let mut node = Node { registry, now_ms: 0, connections: 0, charged: Vec::new() };
     let (_, actions) = node.admit(7, admit("a", "50%"));
     let seen = events(&actions);
-    assert_eq!(kinds(&actions), [AuditKind::Asked, AuditKind::Granted, AuditKind::Granted]);
+    assert_eq!(kinds(&actions), [AuditKind::Asked, AuditKind::Granted]);
     let asked = seen[0].asked.as_ref().expect("said");
     assert_eq!((asked.memory_percent, asked.memory_bytes, seen[0].devices.len()), (Some(50.0), None, 3));
-    assert_eq!((memory(seen[1].granted.as_ref()), seen[1].devices.len()), (Some(40), 2));
-    assert_eq!((memory(seen[2].granted.as_ref()), seen[2].devices.clone()), (Some(20), vec![uuid(2)]));
+    let each: Vec<_> =
+        seen[1].granted_by_device.iter().map(|it| (it.device.clone(), memory(Some(&it.terms)))).collect();
+    assert_eq!(each, [(uuid(0), Some(40)), (uuid(1), Some(40)), (uuid(2), Some(20))]);
+    assert!(seen[1].granted.is_none() && seen[1].devices.len() == 3);
 }
 
 #[test]
