@@ -47,7 +47,7 @@ impl Registry {
         // What is in a pool and what is on the device are not taken from each other.
         let room = |pool: Option<TenantId>| pool.filter(|_| self.pool_memory(pool, index).is_some());
         let source = |pool: Option<TenantId>| pool.filter(|_| self.pool_guarantee(pool, index).is_some());
-        let (mut wanted, mut guarantees) = (Vec::new(), quota.guarantee.map_or(0, |guarantee| guarantee.hundredths()));
+        let (mut wanted, mut promises) = (Vec::new(), Vec::new());
         for job in before {
             let asked = self.whose_is(job).and_then(|whose| Ok((whose.pool, self.wants_of_job(job, whose)?)));
             let Ok((its, wants)) = asked else { return false };
@@ -55,12 +55,15 @@ impl Registry {
                 if room(its) == room(pool) {
                     wanted.push(wants);
                 }
-                let guarantee = wants.guarantee.filter(|_| source(its) == source(pool));
-                guarantees += guarantee.map_or(0, |guarantee| guarantee.hundredths());
+                if source(its) == source(pool) {
+                    promises.push(guaranteed(&wants));
+                }
             }
         }
-        // No part of the guarantees is given away either.
-        if quota.guarantee.is_some() && guarantees > self.guarantees_left(source(pool), index) {
+        let ending = self.tenants.values().filter(|it| !it.is_standing() && source(it.pool) == source(pool));
+        let ending: Vec<u64> = ending.filter_map(|tenant| Some(guaranteed(&tenant.grants[index]?.quota))).collect();
+        let left = u64::from(self.guarantees_left(source(pool), index));
+        if quota.guarantee.is_some() && guaranteed(quota) > spare(left, &promises, &ending) {
             return false;
         }
         if let Some(pool) = room(pool) {
@@ -83,7 +86,11 @@ impl Registry {
     }
 }
 
-/// Bytes that may be given away now, of `free`, so that those who need `needs`, in this order, start no later, whichever
+fn guaranteed(quota: &Quota) -> u64 {
+    quota.guarantee.map_or(0, |guarantee| guarantee.hundredths().into())
+}
+
+/// What may be given away now, of `free`, so that those who need `needs`, in this order, start no later, whichever
 /// of the `running` end, and when.
 fn spare(free: u64, needs: &[u64], running: &[u64]) -> u64 {
     if running.len() > ENDING_MAX {
