@@ -385,3 +385,26 @@ fn a_driver_that_hangs_stops_no_admission() {
     assert!(begun.elapsed() < Duration::from_secs(4), "not one answer of the driver was waited for");
     assert!(std::fs::read_to_string(&log).expect("written").contains("the driver doesn't answer"));
 }
+
+/// A driver that has lost its device: who has a place keeps it, people are told, and the log doesn't fill.
+#[test]
+fn a_device_that_fails_in_between_takes_no_grant_away() {
+    let mut node = Node::bare();
+    let log = node.folder.join("log");
+    let mut command = node.command("l4-24gb", &[]);
+    // The first two calls are the daemon's own, for its list of devices.
+    let lost: Vec<String> = (3..400).map(|call| format!("nvmlDeviceGetHandleByIndex_v2:{call}=15")).collect();
+    command.env("FAKE_CUDA_FAIL", lost.join(","));
+    node.daemon = Some(command.stderr(std::fs::File::create(&log).expect("writable")).spawn().expect("it starts"));
+    eventually("the daemon listens", || Connection::connect(&node.socket(), Instant::now()).is_ok());
+    let _member = node.hello(Some("t"), Some(GIB));
+    eventually("it is told", || node.devices()[0].health.contains("lost"));
+    let lines = || std::fs::read_to_string(&log).expect("written").lines().count();
+    let before = lines();
+    for _ in 0..50 {
+        let device = &node.devices()[0];
+        assert_eq!((device.memory_granted_bytes, device.jobs), (GIB, 1));
+    }
+    assert!(lines() <= before + 1, "{}", std::fs::read_to_string(&log).expect("written"));
+    assert!(members(&node).iter().any(|(tenant, _, quota)| tenant == "t" && *quota == Some(GIB)));
+}
