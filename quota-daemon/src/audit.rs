@@ -20,6 +20,9 @@ pub use words::in_words;
 /// Events that are kept in memory: about a megabyte.
 pub const KEPT_MAX: usize = 1024;
 
+/// The longest event, with all its devices.
+const LINE_BYTES_MAX: usize = 48 << 10;
+
 /// An event, as it is kept.
 #[derive(Clone, Debug)]
 pub struct Kept {
@@ -64,6 +67,10 @@ impl Audit {
     /// Takes over what a daemon before this one has written, to show it.
     pub fn remember(&mut self, rule: &AuditRule) {
         for line in file::last_lines(&rule.path, KEPT_MAX) {
+            // None of ours: no packet could hold it.
+            if line.len() > LINE_BYTES_MAX {
+                continue;
+            }
             let Ok(row) = serde_json::from_str::<AuditRow>(&line) else { continue };
             let at_ms = humantime::parse_rfc3339(&row.time).map_or(0, file::since_1970_ms);
             self.keep(Kept { row, at_ms, line: line.into() });

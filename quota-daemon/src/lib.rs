@@ -22,4 +22,5 @@ pub mod server;
 pub mod shares;
 pub mod signals;
 pub mod survival;
+pub mod threads;
 pub mod usage;

@@ -221,7 +221,9 @@ impl Server {
             TOKEN_SAMPLE => {
                 let sample = self.sampler.take();
                 self.sample = sample.devices;
-                self.driver_hangs = false;
+                if std::mem::take(&mut self.driver_hangs) {
+                    log::line(LogLevel::Info, format_args!("the driver answers again"));
+                }
                 self.answer_measures(sample.answers);
                 self.reconciler.reconcile(&self.registry, &self.pages, &self.sample);
                 self.note_bypasses(Instant::now());
@@ -274,7 +276,11 @@ impl Server {
         self.drop_late_measures(now);
         self.keep_up(now);
         if self.lists.iter().any(|list| list.deadline <= now) {
-            self.driver_hangs = true;
+            if !std::mem::replace(&mut self.driver_hangs, true) {
+                let text =
+                    "the driver doesn't answer (NVML): what jobs hold beside what they asked for isn't seen meanwhile";
+                log::line(LogLevel::Warn, format_args!("{text}"));
+            }
             self.answer_lists(0, now);
         }
         if !self.registry.is_idle() {

@@ -6,6 +6,7 @@ use super::wanted::{Board, Common, News, Wanted};
 use super::{Shown, rank};
 use crate::log;
 use crate::registry::TenantId;
+use crate::threads;
 use quota_core::compute::Tenant;
 use quota_core::compute::scheduler::Rules;
 use quota_core::settings::LogLevel;
@@ -127,10 +128,9 @@ impl Work {
         loop {
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    return log::line(LogLevel::Error, format_args!("the arbiter can't wait: {error}"));
-                }
+                Err(error) => threads::end_all(&format!("the arbiter can't wait: {error}")),
             }
+            threads::test_fault("arbiter");
             for event in events.drain(..) {
                 match event.data.u64() {
                     TOKEN_BELL => {

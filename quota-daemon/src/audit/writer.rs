@@ -143,6 +143,7 @@ impl Work {
                     }
                 },
             };
+            crate::threads::test_fault("audit");
             let (seq, line) = next.map_or((dropped, None), |(seq, line)| (seq, Some(line)));
             while !self.try_write(seq, line.as_deref()) {
                 if self.shared.ending.load(Ordering::Acquire) {

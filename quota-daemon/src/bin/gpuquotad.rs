@@ -8,7 +8,7 @@ use quota_daemon::document::{self, Document};
 use quota_daemon::places;
 use quota_daemon::registry::{Overrides, Registry};
 use quota_daemon::server::{Configuration, ServeError, Server};
-use quota_daemon::{log, signals, usage};
+use quota_daemon::{log, signals, threads, usage};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -62,6 +62,7 @@ fn main() -> ExitCode {
     };
     log::set_level(options.log);
     signals::survive_large_files();
+    threads::die_together();
     if options.detach {
         signals::close_inherited();
         // Already a leader of its own: nothing to leave.

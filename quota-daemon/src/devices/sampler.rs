@@ -101,6 +101,7 @@ fn work(
     // What processes used was asked for, and was told in the sample before the one that answers the question.
     let mut told: Option<(Instant, Vec<Utilisation>)> = None;
     while let Ok(answers) = asked.recv() {
+        crate::threads::test_fault("sampler");
         if utilisation.swap(false, Ordering::Acquire) {
             told = Some((Instant::now(), nvml.utilisation(count)));
         }

@@ -328,3 +328,83 @@ fn another_protocol_is_refused_with_the_side_to_update() {
     let Reply::Refused { reason } = next(&connection) else { panic!("it can't be known") };
     assert!(reason.contains("newer daemon"), "{reason}");
 }
+
+/// A daemon that is missing a thread is none: it ends, and the next one takes its members back.
+#[test]
+#[cfg(debug_assertions)] // What makes a thread die isn't in builds for use.
+fn a_daemon_of_which_a_thread_dies_ends_as_a_whole() {
+    for thread in ["sampler", "arbiter", "audit"] {
+        let mut node = Node::bare();
+        let document = node.folder.join("document.yaml");
+        let content = format!("audit: {{path: {}}}\n", node.folder.join("audit.jsonl").display());
+        std::fs::write(&document, content).expect("writable");
+        let arguments = ["--config", document.to_str().expect("ASCII")];
+        node.start_with("l4-24gb", &arguments);
+        let mut outside = Outside::join(&node, "t");
+        outside.tell("attach");
+        let mut daemon = node.daemon.take().expect("started");
+        daemon.kill().expect("it lives");
+        daemon.wait().expect("a child");
+        let mut command = node.command("l4-24gb", &arguments);
+        let mut dying =
+            command.env("GPUQUOTA_TEST_THREAD_DIES", thread).stderr(Stdio::piped()).spawn().expect("it starts");
+        // It has a member at once, of which it asks the driver and tells the arbiter.
+        eventually("it ends", || dying.try_wait().expect("a child").is_some());
+        let done = dying.wait_with_output().expect("it has ended");
+        assert!(
+            !done.status.success() && text(&done.stderr).contains(&format!("the thread {thread} dies")),
+            "{done:?}"
+        );
+        node.start_with("l4-24gb", &arguments);
+        assert_eq!(members(&node).len(), 1, "{thread}: the next one has the member");
+    }
+}
+
+/// A driver that hangs keeps nobody from getting a place, and is told of.
+#[test]
+fn a_driver_that_hangs_stops_no_admission() {
+    let mut node = Node::bare();
+    let log = node.folder.join("log");
+    let mut command = node.command("l4-24gb", &[]);
+    command.env("FAKE_CUDA_LATENCY", "nvmlDeviceGetMemoryInfo_v2=4s,nvmlDeviceGetMemoryInfo=4s");
+    node.daemon = Some(command.stderr(std::fs::File::create(&log).expect("writable")).spawn().expect("it starts"));
+    // It may ask the driver for its devices first.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while Connection::connect(&node.socket(), Instant::now()).is_err() {
+        assert!(Instant::now() < deadline, "the daemon listens");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let begun = Instant::now();
+    for _ in 0..3 {
+        // Lists say what was known before.
+        assert_eq!(node.devices().len(), 1);
+    }
+    let job = node.connect();
+    assert!(matches!(ask(&job, &admit("t", "1GiB", None)), Reply::Granted(_)));
+    let _member = node.hello(Some("t"), None);
+    assert!(begun.elapsed() < Duration::from_secs(4), "not one answer of the driver was waited for");
+    assert!(std::fs::read_to_string(&log).expect("written").contains("the driver doesn't answer"));
+}
+
+/// A driver that has lost its device: who has a place keeps it, people are told, and the log doesn't fill.
+#[test]
+fn a_device_that_fails_in_between_takes_no_grant_away() {
+    let mut node = Node::bare();
+    let log = node.folder.join("log");
+    let mut command = node.command("l4-24gb", &[]);
+    // The first two calls are the daemon's own, for its list of devices.
+    let lost: Vec<String> = (3..400).map(|call| format!("nvmlDeviceGetHandleByIndex_v2:{call}=15")).collect();
+    command.env("FAKE_CUDA_FAIL", lost.join(","));
+    node.daemon = Some(command.stderr(std::fs::File::create(&log).expect("writable")).spawn().expect("it starts"));
+    eventually("the daemon listens", || Connection::connect(&node.socket(), Instant::now()).is_ok());
+    let _member = node.hello(Some("t"), Some(GIB));
+    eventually("it is told", || node.devices()[0].health.contains("lost"));
+    let lines = || std::fs::read_to_string(&log).expect("written").lines().count();
+    let before = lines();
+    for _ in 0..50 {
+        let device = &node.devices()[0];
+        assert_eq!((device.memory_granted_bytes, device.jobs), (GIB, 1));
+    }
+    assert!(lines() <= before + 1, "{}", std::fs::read_to_string(&log).expect("written"));
+    assert!(members(&node).iter().any(|(tenant, _, quota)| tenant == "t" && *quota == Some(GIB)));
+}
