@@ -196,9 +196,11 @@ impl Place {
     }
 
     /// The ledger is read through a process of the tenant that only waits.
-    fn with_daemon() -> Self {
+    fn with_daemon(document: &str) -> Self {
         let machine = Machine::new(SPEC);
-        let daemon = machine.daemon("");
+        let path = machine.folder().join("gpuquota.yaml");
+        std::fs::write(&path, document).expect("writable");
+        let daemon = machine.daemon(&format!("--config {}", path.display()));
         let anchor = Self::member(machine.probe("dlopen:libcuda.so.1"), &daemon).words("init ctx total say=ready wait");
         let mut anchor = anchor.start();
         anchor.until("ready");
@@ -262,7 +264,14 @@ fn what_is_charged_is_what_is_held_where_nothing_is_shared() {
 #[test]
 fn what_is_charged_under_a_daemon_is_what_is_held() {
     // A measurement takes longer here: the daemon makes it.
-    conserve(&Place::with_daemon(), OPERATIONS / 8, "");
+    conserve(&Place::with_daemon("# nothing\n"), OPERATIONS / 8, "");
+}
+
+/// The same where linear memory is made so that it may be moved to the host.
+#[test]
+fn what_is_charged_of_a_dynamic_quota_is_what_is_held() {
+    let document = "devices: [{oversubscribe: 1.5}]\ntenants: [{name: chaos, memory: 1GiB, oversubscribe: true}]\n";
+    conserve(&Place::with_daemon(document), OPERATIONS / 8, "");
 }
 
 /// The same, for longer: `cargo test --test conservation -- --ignored`.
@@ -276,5 +285,5 @@ fn what_is_charged_is_what_is_held_after_a_million_operations() {
 #[test]
 #[ignore = "takes minutes"]
 fn what_is_charged_under_a_daemon_is_what_is_held_for_longer() {
-    conserve(&Place::with_daemon(), 200_000, "");
+    conserve(&Place::with_daemon("# nothing\n"), 200_000, "");
 }
