@@ -136,6 +136,14 @@ fn differences(books: &Books, pids: &[u32], point: &str, chaos: &Chaos) -> Vec<S
             let (charged, held) = (books.charged(*pid, device), books.held(*pid, device));
             let is_exact = chaos.threads[process] == 1 && !chaos.shares();
             let doubt = if is_exact { 0 } else { books.soft(*pid, device) };
+            // What can't be moved is never hidden behind what can.
+            let firm = (books.held_firmly(*pid, device), charged.saturating_sub(books.soft(*pid, device)));
+            if firm.0 > firm.1 {
+                found.push(format!(
+                    "process {process} device {device}: {} can't be moved, {} charged of it",
+                    firm.0, firm.1
+                ));
+            }
             if !(held..=held + doubt).contains(&charged) || (point == "empty" && held != 0) {
                 let overhead = books.overhead(*pid, device);
                 found.push(format!(
