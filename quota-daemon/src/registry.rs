@@ -21,6 +21,7 @@ mod rows;
 use crate::devices::{Inventory, parse_uuid, select};
 use crate::document::{Document, MatchRule, RESERVE_DEFAULT, TenantRule};
 use crate::peer::{Peer, is_container};
+use admission::OVERSUBSCRIBE_NONE;
 use quota_core::compute::scheduler::Rules;
 use quota_core::settings::SECRET_FILE;
 use quota_core::{Bytes, MemorySize, Percent, Priority};
@@ -123,20 +124,7 @@ impl SharedDevice {
     pub fn capacity(&self) -> Bytes {
         Bytes(self.total.0.saturating_sub(self.reserve.0))
     }
-
-    /// What all quotas may be together; what of them can't be moved to the host, no more than the capacity.
-    pub fn quotas_max(&self) -> Bytes {
-        Bytes((u128::from(self.capacity().0) * u128::from(self.oversubscribe) / 100) as u64)
-    }
-
-    /// True when memory on it may be moved to the host.
-    pub fn is_oversubscribed(&self) -> bool {
-        self.oversubscribe > OVERSUBSCRIBE_NONE
-    }
 }
-
-/// All quotas together are what there is.
-const OVERSUBSCRIBE_NONE: u32 = 100;
 
 /// What the command line says instead of the document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
