@@ -3,6 +3,7 @@
 
 use harness::{Daemon, Done, GIB, Job, MIB, Machine, program};
 use serde_json::Value;
+use std::time::{Duration, Instant};
 
 /// A daemon over a document.
 fn daemon(machine: &Machine, document: &str) -> Daemon {
@@ -271,10 +272,32 @@ fn dynamic_tenants_survive_their_daemon_and_leave_nothing() {
     assert_eq!(job.until("more"), ["vmm:b=3G 2", "linear:c=3G 0"]);
     let pid = row["pid"].as_u64().expect("a pid").to_string();
     assert!(std::process::Command::new("kill").args(["-KILL", &pid]).status().expect("kill runs").success());
-    harness::eventually(std::time::Duration::from_secs(2), "nothing is left", || {
+    harness::eventually(Duration::from_secs(2), "nothing is left", || {
         let device = rows(&machine, &second, "devices")[0].clone();
         device["memory_granted_bytes"] == 0 && device["memory_firm_bytes"] == 0
     });
     let whole = probe(&machine, &second, "--memory 13GiB", "init ctx linear:a=13G").run();
     assert_eq!(whole.code("linear:a=13G"), 0, "{whole:?}");
+}
+
+/// What it costs: as long as the pages take that come and go.
+#[test]
+fn a_kernel_waits_for_the_pages_that_it_uses() {
+    let machine = Machine::new("t4-16gb");
+    let daemon = daemon(&machine, BY_HALF);
+    let start = |name: &str| {
+        let options = format!("--memory 10GiB --oversubscribe --tenant {name}");
+        let job =
+            probe(&machine, &daemon, &options, "init ctx linear:a=9G say=ready wait launch=k_10us sync say=done wait");
+        let mut job = job.env("FAKE_CUDA_BANDWIDTH", "50GB,1500GB").start();
+        job.until("ready");
+        job
+    };
+    let mut jobs = ["one", "two"].map(start);
+    let begin = Instant::now();
+    jobs[1].go_on();
+    jobs[1].until("done");
+    // 9 GiB come and 3 or more go, at 50 GB/s.
+    assert!(begin.elapsed() >= Duration::from_millis(200), "{:?}", begin.elapsed());
+    jobs.into_iter().for_each(|job| drop(job.finish()));
 }

@@ -11,7 +11,7 @@ use crate::entry::Next;
 use crate::flight::Flight;
 use crate::hooks::Answer;
 use crate::hooks::Refusal;
-use crate::{calls, live, log, overhead};
+use crate::{calls, live, log};
 use driver_api::layout::{DEVICE_PAGE, SMALL_BLOCK_MAX, round_up};
 use driver_api::{CUdeviceptr, CUresult};
 use quota_core::settings::LogLevel;
@@ -51,18 +51,18 @@ pub(crate) fn allocate(next: Next<'_>, account: Account, bytes: u64, out: Out<CU
         pending.enter(out.get() as usize);
         return Ok(());
     }
-    overhead::around_soft(account, || {
-        let pages = round_up(bytes, DEVICE_PAGE).unwrap_or(u64::MAX);
-        let pending = live::reserve_soft(account, context, pages)?;
-        let pointer = calls::allocate_managed(bytes)?;
-        if let Some(device) = calls::current_device() {
-            // A hint: where it isn't taken, pages come all the same.
-            let _ = calls::prefer_device(pointer, bytes, device);
-        }
-        out.set(pointer);
-        pending.enter(pointer as usize);
-        Ok(())
-    })
+    // Nothing is measured around it, as it is around a program's own managed memory: how much of it is on the device changes
+    // at any time here.
+    let pages = round_up(bytes, DEVICE_PAGE).unwrap_or(u64::MAX);
+    let pending = live::reserve_soft(account, context, pages)?;
+    let pointer = calls::allocate_managed(bytes)?;
+    if let Some(device) = calls::current_device() {
+        // A hint: where it isn't taken, pages come all the same.
+        let _ = calls::prefer_device(pointer, bytes, device);
+    }
+    out.set(pointer);
+    pending.enter(pointer as usize);
+    Ok(())
 }
 
 /// The driver's code for a call that it can't do with managed memory, and would do with linear memory.

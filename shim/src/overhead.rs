@@ -71,9 +71,14 @@ struct Witnessed {
 
 impl Witnessed {
     fn of(account: &Account) -> Option<Self> {
-        let is_wanted = account.is_dynamic() && account.soft() > Units::ZERO;
-        let held = is_wanted.then(|| meter::held(account, None, Patience::Long)).flatten()?;
-        Some(Self { used: account.own_used(), held })
+        if !account.is_dynamic() || account.soft() == Units::ZERO {
+            return None;
+        }
+        // As every question of what is held: two threads that ask at one time would get each other's answers.
+        let _turn = process().overhead.turn.try_lock_for(TURN_WAIT_MAX)?;
+        // While nothing is under way: what is charged and not yet allocated would be taken for the call's.
+        let read = || Some(Self { used: account.own_used(), held: meter::held(account, None, Patience::Long)? });
+        measure(read).ok()
     }
 
     /// What is held more now, and not charged since.
@@ -408,6 +413,7 @@ pub(crate) fn around_soft(account: Account, call: impl FnOnce() -> Answer) -> An
     let _free = calls::free_bytes();
     settle(account);
     call()?;
+    let Some(_turn) = process().overhead.turn.try_lock_for(TURN_WAIT_MAX) else { return Ok(()) };
     if let ((before, Some(held)), true) =
         flight::while_still(|| (account.last_slack(), meter::held(&account, None, Patience::Long)))
     {

@@ -60,6 +60,12 @@ impl Books {
         processes.iter().filter(|process| process.host_pid == pid).map(|process| process.bytes).sum()
     }
 
+    /// Bytes that it holds and that can't be moved to the host.
+    pub fn held_firmly(&self, pid: u32, device: usize) -> u64 {
+        let processes = self.machine.processes(device).into_iter().filter(|process| process.host_pid == pid);
+        processes.map(|process| process.bytes - process.movable_bytes).sum()
+    }
+
     /// Bytes that all processes together hold on a device.
     pub fn held_in_all(&self, device: usize) -> u64 {
         self.machine.processes(device).iter().map(|process| process.bytes).sum()

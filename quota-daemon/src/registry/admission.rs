@@ -239,6 +239,21 @@ impl Registry {
     }
 }
 
+/// All quotas together are what there is.
+pub(super) const OVERSUBSCRIBE_NONE: u32 = 100;
+
+impl SharedDevice {
+    /// What all quotas may be together; what of them can't be moved to the host, no more than the capacity.
+    pub fn quotas_max(&self) -> Bytes {
+        Bytes((u128::from(self.capacity().0) * u128::from(self.oversubscribe) / 100) as u64)
+    }
+
+    /// True when memory on it may be moved to the host.
+    pub fn is_oversubscribed(&self) -> bool {
+        self.oversubscribe > OVERSUBSCRIBE_NONE
+    }
+}
+
 impl Tenant {
     fn guaranteed(&self, device: usize) -> u32 {
         self.grants[device].and_then(|grant| grant.quota.guarantee).map_or(0, Percent::hundredths)

@@ -1,5 +1,6 @@
 //! Devices as they are shared: what the document says of them, at all times and at some.
 
+use super::admission::OVERSUBSCRIBE_NONE;
 use super::{Action, Overrides, Registry};
 use crate::devices::select;
 use crate::document::{DeviceRule, Document, Minute, RESERVE_DEFAULT};
@@ -33,20 +34,7 @@ impl SharedDevice {
     pub fn capacity(&self) -> Bytes {
         Bytes(self.total.0.saturating_sub(self.reserve.0))
     }
-
-    /// What all quotas may be together; what of them can't be moved to the host, no more than the capacity.
-    pub fn quotas_max(&self) -> Bytes {
-        Bytes((u128::from(self.capacity().0) * u128::from(self.oversubscribe) / 100) as u64)
-    }
-
-    /// True when memory on it may be moved to the host.
-    pub fn is_oversubscribed(&self) -> bool {
-        self.oversubscribe > OVERSUBSCRIBE_NONE
-    }
 }
-
-/// All quotas together are what there is.
-const OVERSUBSCRIBE_NONE: u32 = 100;
 
 impl From<&crate::devices::Device> for SharedDevice {
     fn from(device: &crate::devices::Device) -> Self {

@@ -19,6 +19,7 @@ use crate::stream::{self, Stream, belongs};
 use core::ffi::{c_uint, c_void};
 use core::sync::atomic::Ordering;
 use driver_api::{CUfunction, CUresult, CUstream};
+use fake_machine::Work;
 use std::sync::Arc;
 
 /// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`
@@ -173,10 +174,22 @@ fn launch_directly(function: &Arc<Function>, stream: &Arc<Stream>) -> Answer<boo
     if !stream.is_direct() {
         return Ok(false);
     }
-    function.fit_local()?;
+    let moving_ns = function.fit()?;
     stream.begin();
+    if moving_ns > 0 {
+        stream.submit(Work::Time(moving_ns))?;
+    }
     stream.submit(function.timing.next())?;
     Ok(true)
+}
+
+/// With what has to come to the device before.
+fn launch_fit(function: &Function, stream: &Arc<Stream>) -> Answer {
+    let moving_ns = function.fit()?;
+    if moving_ns > 0 {
+        stream.launch(moving_ns)?;
+    }
+    stream.launch(function.timing.next())
 }
 
 /// A launch whose parameters are set elsewhere.
@@ -189,10 +202,7 @@ fn launch_classic(call: &Call, handle: CUfunction, shape: Shape, stream: CUstrea
     match capture::enter(&stream)? {
         // Graphs are younger than these calls, and their nodes have no place for such parameters.
         Some(recorder) => Err(recorder.invalidate(CUresult::STREAM_CAPTURE_UNSUPPORTED)),
-        None => {
-            function.fit_local()?;
-            stream.launch(function.timing.next())
-        }
+        None => launch_fit(&function, &stream),
     }
 }
 
@@ -215,10 +225,7 @@ fn launch_carefully(
         Some(recorder) => {
             recorder.record(Payload::Kernel(KernelCall::new(handle, shape, parameters, extra)?)).map(drop)
         }
-        None => {
-            function.fit_local()?;
-            stream.launch(function.timing.next())
-        }
+        None => launch_fit(&function, &stream),
     }
 }
 

@@ -165,11 +165,12 @@ impl Device {
         driver().machine.give_managed(self.physical, bytes);
     }
 
-    /// Something is about to use it here: managed memory comes to the device.
-    pub(crate) fn use_managed(&self) {
-        if self.managed.load(Ordering::Relaxed) > 0 {
-            driver().machine.use_managed(self.physical);
+    /// Something is about to use it here: managed memory comes to the device. How long that takes it.
+    pub(crate) fn use_managed(&self) -> u64 {
+        if self.managed.load(Ordering::Relaxed) == 0 {
+            return 0;
         }
+        crate::copy::duration_ns(driver().machine.use_managed(self.physical), true)
     }
 
     /// Gives bytes back.

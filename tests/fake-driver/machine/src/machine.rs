@@ -94,6 +94,8 @@ pub struct ProcessUse {
     pub host_pid: u32,
     /// Device memory that it holds.
     pub bytes: u64,
+    /// What of it goes to the host when somebody needs the room.
+    pub movable_bytes: u64,
     /// True when it has a context on the device.
     pub has_context: bool,
 }
@@ -223,6 +225,7 @@ impl Machine {
             (has_context || held.bytes > 0).then_some(ProcessUse {
                 host_pid: process.host_pid,
                 bytes: held.bytes,
+                movable_bytes: held.movable(),
                 has_context,
             })
         });

@@ -1,7 +1,7 @@
 //! Managed memory: on the device while there is room, and moved to the host for whoever needs the room.
 //!
 //! As on the real device, memory that can't be moved has precedence: managed memory of any process makes room for it. What is on
-//! the host comes back when a kernel of its process runs, and moves that of others away. Moving takes no time here.
+//! the host comes back when a kernel of its process runs, and moves that of others away. How long that takes, the driver adds.
 
 use crate::machine::Machine;
 use crate::models::DeviceSpec;
@@ -71,21 +71,23 @@ impl Machine {
     }
 
     /// A kernel runs: this process's managed memory comes to the device, as far as there is room for it beside what
-    /// can't be moved.
-    pub fn use_managed(&self, device: usize) {
+    /// can't be moved. What was moved, to the device and away from it.
+    pub fn use_managed(&self, device: usize) -> u64 {
         let spec = &self.devices[device];
         let (mut locked, entry) = self.own();
         let held = locked.body.processes[entry].uses[device];
         let missing = held.managed_bytes.saturating_sub(held.movable());
         if missing == 0 {
-            return;
+            return 0;
         }
         let free = locked.free_bytes(spec, device);
         if missing > free {
             locked.evict(device, missing - free, Some(entry));
         }
-        let room = locked.free_bytes(spec, device) / CHUNK_BYTES * CHUNK_BYTES;
-        locked.come(entry, device, missing.min(room));
+        let free_now = locked.free_bytes(spec, device);
+        let comes = missing.min(free_now / CHUNK_BYTES * CHUNK_BYTES);
+        locked.come(entry, device, comes);
+        comes + free_now.saturating_sub(free)
     }
 
     /// This process's managed memory, and what of it is on the device.

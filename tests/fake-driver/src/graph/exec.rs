@@ -239,12 +239,16 @@ pub(crate) fn cuGraphLaunch(call: &Call, exec: CUgraphExec, stream: CUstream) ->
         }
         return recorder.record(Payload::Child(chain(&payloads)?)).map(drop);
     }
+    let mut moving_ns = 0;
     for payload in &payloads {
         if let Payload::Kernel(call) = payload {
-            call.function.fit_local()?;
+            moving_ns += call.function.fit()?;
         }
     }
     memory::launch(payloads.iter().copied(), exec.flags & AUTO_FREE_ON_LAUNCH != 0)?;
+    if moving_ns > 0 {
+        stream.launch(moving_ns)?;
+    }
     run(&payloads, &stream)
 }
 

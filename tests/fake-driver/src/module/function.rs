@@ -136,13 +136,17 @@ impl Function {
 
     /// Makes room in the context for the local memory of the threads, before a launch, and has managed memory come.
     #[inline]
-    pub(crate) fn fit_local(&self) -> Answer {
+    ///
+    /// How long the latter takes the device, before the kernel.
+    pub(crate) fn fit(&self) -> Answer<u64> {
         if self.facts.local_bytes == 0 && !state::has_managed() {
-            return Ok(());
+            return Ok(0);
         }
         let context = self.context()?;
-        context.device.use_managed();
-        if self.facts.local_bytes > 0 { context.fit_local(self.facts.local_bytes) } else { Ok(()) }
+        if self.facts.local_bytes > 0 {
+            context.fit_local(self.facts.local_bytes)?;
+        }
+        Ok(context.device.use_managed())
     }
 
     pub(crate) fn context(&self) -> Answer<Arc<Context>> {
