@@ -6,9 +6,11 @@
 
 mod raw;
 
+use crate::registry::InterruptRules;
 use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
+use quota_wire::notice::{ACTION_FORM, GRACE_FORM, GRACE_MS_MAX};
 use raw::{RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +33,8 @@ pub struct Document {
     pub devices: Vec<DeviceRule>,
     /// How device time is shared out.
     pub scheduling: Rules,
+    /// How jobs make room for others.
+    pub interrupts: InterruptRules,
     /// Standing grants.
     pub tenants: Vec<TenantRule>,
     /// Settings that are understood but change nothing in this version.
@@ -142,6 +146,7 @@ impl Document {
             document.devices.push(device_rule(&format!("devices[{index}]"), device)?);
         }
         document.scheduling = scheduling(&raw)?;
+        document.interrupts = interrupts(&raw)?;
         for (index, tenant) in raw.tenants.iter().flatten().enumerate() {
             let rule = tenant_rule(&format!("tenants[{index}]"), tenant)?;
             if document.tenants.iter().any(|other| other.name == rule.name) {
@@ -320,6 +325,27 @@ fn scheduling(raw: &RawDocument) -> Result<Rules, DocumentError> {
     rules.quantum = quantum.unwrap_or(rules.quantum);
     rules.preemption = scheduling.preemption.unwrap_or(rules.preemption);
     Ok(rules)
+}
+
+/// Whole jobs make room only where the document says so in so many words; device time is preempted where it says nothing.
+fn interrupts(raw: &RawDocument) -> Result<InterruptRules, DocumentError> {
+    let mut rules = InterruptRules::default();
+    let Some(scheduling) = &raw.scheduling else { return Ok(rules) };
+    rules.preemption = scheduling.preemption == Some(true);
+    let grace_ms = read("scheduling.grace", scheduling.grace.as_ref(), GRACE_FORM, parse_grace)?;
+    let manner = read("scheduling.interrupt", scheduling.interrupt.as_ref(), ACTION_FORM, str::parse)?;
+    rules.grace_ms = grace_ms.unwrap_or(rules.grace_ms);
+    rules.manner = manner.unwrap_or(rules.manner);
+    Ok(rules)
+}
+
+/// The time between notice and action, in milliseconds.
+///
+/// # Errors
+/// When it is none, or too long.
+pub fn parse_grace(text: &str) -> Result<u64, &'static str> {
+    let grace = humantime::parse_duration(text).map_err(|_| "it is no duration")?;
+    u64::try_from(grace.as_millis()).ok().filter(|grace_ms| *grace_ms <= GRACE_MS_MAX).ok_or("it is out of range")
 }
 
 /// What a policy looks like.

@@ -12,6 +12,7 @@ mod admission;
 mod backfill;
 mod change;
 mod hello;
+mod interrupt;
 mod job;
 mod queue;
 mod record;
@@ -26,6 +27,7 @@ use quota_wire::message::Reply;
 use quota_wire::page::Quota;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+pub use interrupt::{InterruptRules, InterruptionRecord};
 pub use record::{MemberRecord, ProcessRecord, TenantRecord};
 pub use rows::{MemberName, Token, Usage, View};
 
@@ -71,6 +73,13 @@ pub enum Action {
     Reschedule,
     /// The tenant of that name is gone.
     Forget(TenantId, String),
+    /// The member is to end: it is asked to, or made to.
+    End {
+        /// Where it said hello.
+        member: ConnectionId,
+        /// It has been asked before.
+        forced: bool,
+    },
     /// For the log.
     Note(String),
 }
@@ -155,6 +164,8 @@ struct Tenant {
     jobs: BTreeSet<ConnectionId>,
     /// Its compute is withheld until it is resumed.
     paused: bool,
+    /// How it is with making room for others.
+    interrupt: interrupt::Interruptible,
 }
 
 /// What a tenant has on one device.
@@ -177,6 +188,10 @@ struct Member {
     sees: Vec<usize>,
     /// What it asked for below the tenant's quota, by device: holds for the tenant while it lives.
     asks: Vec<(usize, Option<Bytes>, Option<Percent>)>,
+    /// It has a callback that hears of notices.
+    listens: bool,
+    /// The last notice of which it has said that it is ready.
+    ready: u32,
 }
 
 /// The state of the node.
@@ -187,6 +202,10 @@ pub struct Registry {
     overrides: Overrides,
     /// How device time is shared out.
     rules: Rules,
+    /// How jobs make room for others.
+    interrupts: InterruptRules,
+    /// Something has happened since interruptions were looked after.
+    stirred: bool,
     tenants: BTreeMap<TenantId, Tenant>,
     waiting: VecDeque<queue::Waiting>,
     tenants_made: u64,
@@ -205,6 +224,8 @@ impl Registry {
             devices: inventory.devices.iter().map(SharedDevice::from).collect(),
             overrides,
             rules: document.scheduling,
+            interrupts: document.interrupts,
+            stirred: false,
             tenants: BTreeMap::new(),
             waiting: VecDeque::new(),
             tenants_made: 0,
@@ -234,7 +255,7 @@ impl Registry {
 
     /// True while a tenant's compute is withheld.
     pub fn is_paused(&self, tenant: TenantId) -> bool {
-        self.tenants.get(&tenant).is_some_and(|tenant| tenant.paused)
+        self.tenants.get(&tenant).is_some_and(|tenant| tenant.paused || tenant.is_interrupted())
     }
 
     /// Tenants that have a job or a process now.
@@ -299,8 +320,8 @@ impl Registry {
         self.tenants_made += 1;
         let id = TenantId(self.tenants_made);
         let grants = vec![None; self.devices.len()];
-        let tenant =
-            Tenant { name, owner, origin, grants, members: BTreeMap::new(), jobs: BTreeSet::new(), paused: false };
+        let (members, jobs, interrupt) = (BTreeMap::new(), BTreeSet::new(), interrupt::Interruptible::default());
+        let tenant = Tenant { name, owner, origin, grants, members, jobs, paused: false, interrupt };
         self.tenants.insert(id, tenant);
         id
     }
@@ -316,7 +337,7 @@ impl Registry {
 
     /// Makes the document's rules hold for the devices; the last rule that selects a device wins.
     fn set_rules(&mut self, document: &Document) -> Result<(), String> {
-        self.rules = document.scheduling;
+        (self.rules, self.interrupts) = (document.scheduling, document.interrupts);
         let names: Vec<(String, String)> =
             self.devices.iter().map(|device| (device.uuid_text.clone(), device.name.clone())).collect();
         let names: Vec<(&str, &str)> = names.iter().map(|(uuid, name)| (uuid.as_str(), name.as_str())).collect();
@@ -362,6 +383,7 @@ impl Tenant {
 
     fn effective(&self, device: usize) -> Option<Quota> {
         let mut quota = self.grants.get(device).copied().flatten()?.quota;
+        quota.memory_cap = least(quota.memory_cap, self.keeps(device));
         for (_, memory, compute) in self.members.values().flat_map(|member| &member.asks).filter(|ask| ask.0 == device)
         {
             quota.memory_cap = least(quota.memory_cap, *memory);

@@ -8,6 +8,7 @@
 pub mod lock;
 pub mod memory;
 pub mod message;
+pub mod notice;
 pub mod page;
 pub mod socket;
 pub mod usage;

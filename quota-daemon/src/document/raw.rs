@@ -81,6 +81,8 @@ pub(super) struct RawScheduling {
     pub(super) policy: Option<Scalar>,
     pub(super) quantum: Option<Scalar>,
     pub(super) preemption: Option<bool>,
+    pub(super) grace: Option<Scalar>,
+    pub(super) interrupt: Option<Scalar>,
 }
 
 #[derive(serde::Deserialize)]

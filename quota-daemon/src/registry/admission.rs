@@ -2,7 +2,7 @@
 
 use super::{GUARANTEED_MAX, Registry, SharedDevice, Tenant, TenantId};
 use core::fmt;
-use quota_core::{Bytes, Percent};
+use quota_core::{Bytes, Percent, Priority};
 use quota_wire::page::Quota;
 
 /// Tenants that a reason names.
@@ -35,7 +35,7 @@ impl Registry {
         for (index, quota) in wants {
             self.fits_now(*index, quota, except)?;
             if as_job {
-                self.takes_another_job(*index, except)?;
+                self.takes_another_job(*index, except, quota.priority)?;
             }
         }
         Ok(())
@@ -59,7 +59,8 @@ impl Registry {
 
     /// Memory that all tenants but `except` have been granted on a device.
     pub(super) fn granted(&self, device: usize, except: Option<TenantId>) -> Bytes {
-        Bytes(self.holders(device, except).map(|(_, memory)| memory.0).sum())
+        // Of those that are interrupted, what they keep.
+        self.granted_to(device, except, Priority::High)
     }
 
     /// Tenants with a memory quota on a device.
@@ -89,7 +90,7 @@ impl Registry {
 
     fn fits_now(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
         let capacity = self.devices[index].capacity();
-        let granted = self.granted(index, except);
+        let granted = self.granted_to(index, except, quota.priority);
         if let Some(asked) = quota.memory_cap.filter(|asked| asked.0 + granted.0 > capacity.0) {
             let holders: Vec<String> = self
                 .holders(index, except)
@@ -104,12 +105,12 @@ impl Registry {
                 Bytes(capacity.0.saturating_sub(granted.0)).human()
             )));
         }
-        self.guarantee_fits(index, quota.guarantee, except)
+        self.guarantee_fits(index, quota, except)
     }
 
-    fn guarantee_fits(&self, index: usize, asked: Option<Percent>, except: Option<TenantId>) -> Result<(), NoRoom> {
-        let Some(asked) = asked else { return Ok(()) };
-        let promised = self.guaranteed(index, except);
+    fn guarantee_fits(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
+        let Some(asked) = quota.guarantee else { return Ok(()) };
+        let promised = self.guaranteed_to(index, except, quota.priority);
         if asked.hundredths() + promised <= GUARANTEED_MAX {
             return Ok(());
         }
@@ -139,13 +140,12 @@ impl Registry {
 
     /// What all tenants but `except` are guaranteed on a device, in hundredths of a percent.
     pub(super) fn guaranteed(&self, device: usize, except: Option<TenantId>) -> u32 {
-        let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
-        others.map(|(_, tenant)| tenant.guaranteed(device)).sum()
+        self.guaranteed_to(device, except, Priority::High)
     }
 
-    fn takes_another_job(&self, index: usize, except: Option<TenantId>) -> Result<(), NoRoom> {
+    fn takes_another_job(&self, index: usize, except: Option<TenantId>, class: Priority) -> Result<(), NoRoom> {
         let Some(most) = self.devices[index].jobs_max else { return Ok(()) };
-        let running = self.jobs_on(index, except);
+        let running = self.jobs_against(index, except, class);
         if running < most as usize {
             return Ok(());
         }
@@ -160,7 +160,7 @@ impl Registry {
 }
 
 impl Tenant {
-    fn guaranteed(&self, device: usize) -> u32 {
+    pub(super) fn guaranteed(&self, device: usize) -> u32 {
         self.grants[device].and_then(|grant| grant.quota.guarantee).map_or(0, Percent::hundredths)
     }
 }

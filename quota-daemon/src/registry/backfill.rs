@@ -62,7 +62,7 @@ impl Registry {
     /// The quotas on a device that come back when somebody ends.
     fn may_end(&self, index: usize) -> Vec<u64> {
         let ending = self.tenants.values().filter(|tenant| !tenant.is_standing());
-        ending.filter_map(|tenant| Some(tenant.grants[index]?.quota.memory_cap?.0)).collect()
+        ending.filter_map(|tenant| tenant.may_free(index)).collect()
     }
 }
 

@@ -16,6 +16,10 @@ pub(super) struct Job {
     pub(super) command: String,
     pub(super) devices: Vec<usize>,
     pub(super) wish: Wish,
+    /// What is to follow when it has to make room.
+    pub(super) on_interrupt: Option<quota_wire::notice::Action>,
+    /// It hears of a notice, by a signal or a command.
+    pub(super) hears: bool,
 }
 
 /// What a person asks for, of a job or of a change; the same on every device.
@@ -96,6 +100,8 @@ impl Registry {
             command: clean(&admit.command),
             devices,
             wish,
+            on_interrupt: admit.on_interrupt,
+            hears: admit.hears,
         })
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Waiting {
     pub(super) connection: ConnectionId,
     job: Job,
     deadline_ms: Option<u64>,
+    /// It waits only while others make room for it.
+    unqueued: bool,
     /// Position and reason, as last told.
     told: Option<(u32, String)>,
 }
@@ -52,26 +54,27 @@ impl Registry {
         };
         match (placed, admit.queue) {
             (Ok(tenant), _) => self.seat(tenant, connection, &job, actions),
-            (Err(NoRoom::NotNow(_)), Some(_)) if self.waiting.len() >= WAITING_MAX => {
+            (Err(NoRoom::NotNow(_)), _) if self.waiting.len() >= WAITING_MAX => {
                 refuse(connection, format!("{WAITING_MAX} jobs wait already"), actions);
             }
-            (Err(NoRoom::NotNow(_)), Some(limit)) => {
+            (Err(NoRoom::NotNow(_)), limit) if limit.is_some() || self.may_interrupt(&job) => {
                 let deadline_ms = match limit {
-                    QueueLimit::Forever => None,
-                    QueueLimit::Milliseconds(patience) => Some(now_ms.saturating_add(patience)),
+                    None | Some(QueueLimit::Forever) => None,
+                    Some(QueueLimit::Milliseconds(patience)) => Some(now_ms.saturating_add(patience)),
                 };
-                self.waiting.push_back(Waiting { connection, job, deadline_ms, told: None });
+                self.waiting.push_back(Waiting { connection, job, deadline_ms, unqueued: limit.is_none(), told: None });
                 self.pump(actions);
             }
-            (Err(NoRoom::NotNow(reason)), None) => refuse(connection, format!("{reason}; wait with --queue"), actions),
+            (Err(NoRoom::NotNow(reason)), _) => refuse(connection, format!("{reason}; wait with --queue"), actions),
             (Err(NoRoom::Never(reason)), _) => refuse(connection, reason, actions),
         }
     }
 
     /// Refuses what has waited for too long.
     pub fn tick(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        let expired = |waiting: &Waiting| waiting.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
-        let (gone, left) = self.waiting.drain(..).partition::<Vec<_>, _>(expired);
+        let waiting = std::mem::take(&mut self.waiting);
+        let expired = |waiting: &Waiting| self.deadline_of(waiting).is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        let (gone, left) = waiting.into_iter().partition::<Vec<_>, _>(expired);
         self.waiting = left.into();
         for waiting in gone {
             let reason = waiting.told.map_or_else(String::new, |(_, reason)| format!(": {reason}"));
@@ -87,14 +90,51 @@ impl Registry {
 
     /// When [`Registry::tick`] has something to do.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.waiting.iter().filter_map(|waiting| waiting.deadline_ms).min()
+        let ends = self.waiting.iter().filter_map(|waiting| self.deadline_of(waiting)).min();
+        [ends, self.next_interruption_ms()].into_iter().flatten().min()
+    }
+
+    /// When a wait is over. For whom others make room, that is waited for.
+    fn deadline_of(&self, waiting: &Waiting) -> Option<u64> {
+        waiting.deadline_ms.filter(|_| !self.makes_room(waiting.connection))
+    }
+
+    /// True while the job of a connection waits.
+    pub(super) fn waits(&self, connection: ConnectionId) -> bool {
+        self.waiting.iter().any(|waiting| waiting.connection == connection)
+    }
+
+    /// Who waits, those of a higher class first, and whether they asked to wait.
+    pub(super) fn waiting_by_class(&self) -> Vec<(ConnectionId, bool)> {
+        let mut all: Vec<&Waiting> = self.waiting.iter().collect();
+        all.sort_by_key(|waiting| core::cmp::Reverse(waiting.job.wish.priority.unwrap_or_default()));
+        all.into_iter().map(|waiting| (waiting.connection, !waiting.unqueued)).collect()
+    }
+
+    /// The job that waits on a connection.
+    pub(super) fn waiting_job(&self, connection: ConnectionId) -> Option<Job> {
+        self.waiting.iter().find(|waiting| waiting.connection == connection).map(|waiting| waiting.job.clone())
+    }
+
+    /// For a job that didn't ask to wait, nobody makes room.
+    pub(super) fn refuse_unqueued(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
+        let Some(job) = self.waiting_job(connection) else { return };
+        let reason = match self.plan(&job) {
+            Ok(_) => format!("{} jobs wait for room before it", self.waiting.len() - 1),
+            Err(no_room) => no_room.to_string(),
+        };
+        self.waiting.retain(|waiting| waiting.connection != connection);
+        refuse(connection, format!("{reason}; wait with --queue"), actions);
     }
 
     /// Gives places to those who wait and now fit, and tells the others what has changed for them.
     pub(super) fn pump(&mut self, actions: &mut Vec<Action>) {
         let mut left: VecDeque<Waiting> = VecDeque::new();
+        self.stirred = true;
         let queue = std::mem::take(&mut self.waiting);
-        for mut waiting in queue {
+        // What others make room for is for whom they make it.
+        let (first, then): (Vec<_>, Vec<_>) = queue.into_iter().partition(|it| self.makes_room(it.connection));
+        for mut waiting in first.into_iter().chain(then) {
             let placed = match self.plan(&waiting.job) {
                 Ok(plan) if !self.delays_nobody(&waiting.job, &plan, left.iter().map(|waiting| &waiting.job)) => {
                     Ok(None)
@@ -112,10 +152,12 @@ impl Registry {
                     continue;
                 }
                 Ok(None) => "those before it".to_owned(),
-                Err(NoRoom::NotNow(reason)) => reason,
+                Err(NoRoom::NotNow(reason)) => self.making_room_in_words(waiting.connection).unwrap_or(reason),
             };
             let told = (left.len() as u32, reason);
-            if waiting.told.as_ref() != Some(&told) {
+            // One that doesn't wait unless others make room is told once they do.
+            let is_told = !waiting.unqueued || self.makes_room(waiting.connection);
+            if is_told && waiting.told.as_ref() != Some(&told) {
                 let (position, reason) = told.clone();
                 actions.push(Action::Reply(waiting.connection, Reply::Waiting { position, reason }));
                 waiting.told = Some(told);
@@ -183,6 +225,8 @@ impl Registry {
         self.changed.insert(id);
         let tenant = self.tenants.get_mut(&id).expect("it has just got its place");
         tenant.jobs.insert(connection);
+        tenant.interrupt.manner = job.on_interrupt.or(tenant.interrupt.manner);
+        tenant.interrupt.hears |= job.hears;
         let granted = Granted {
             tenant: tenant.name.clone(),
             devices: job.devices.iter().map(|index| self.devices[*index].uuid_text.clone()).collect(),

@@ -26,6 +26,9 @@ pub struct TenantRecord {
     /// Whether its compute is withheld.
     #[serde(default)]
     pub paused: bool,
+    /// How it is with making room for others.
+    #[serde(default)]
+    pub interrupt: super::InterruptionRecord,
 }
 
 /// Where a tenant came from.
@@ -74,6 +77,8 @@ pub struct MemberRecord {
     command: String,
     sees: Vec<String>,
     asks: Vec<(String, Option<u64>, Option<u32>)>,
+    #[serde(default)]
+    listens: bool,
 }
 
 /// A process, so that another one with its pid isn't taken for it.
@@ -153,6 +158,7 @@ impl Registry {
                     (uuid(*device), memory.map(|cap| cap.0), compute.map(Percent::hundredths))
                 })
                 .collect(),
+            listens: member.listens,
         };
         Some(TenantRecord {
             name: tenant.name.clone(),
@@ -166,6 +172,7 @@ impl Registry {
             members: tenant.members.values().map(member).collect(),
             jobs: tenant.jobs.iter().filter_map(|job| process_of(*job)).collect(),
             paused: tenant.paused,
+            interrupt: self.interruption_record(id),
         })
     }
 
@@ -213,6 +220,7 @@ impl Registry {
         tenant.members.extend(members);
         tenant.jobs.extend(jobs);
         tenant.paused = record.paused;
+        self.adopt_interruption(id, &record.interrupt);
         self.changed.insert(id);
         id
     }
@@ -232,6 +240,8 @@ impl Registry {
             slot: record.slot,
             sees: record.sees.iter().filter_map(|uuid| self.device_with(uuid)).collect(),
             asks: record.asks.iter().filter_map(ask).collect(),
+            listens: record.listens,
+            ready: 0,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Claims about the registry, on a node without clock or sockets.
 
 mod compute;
+mod interrupt;
 mod queue;
 mod rows;
 

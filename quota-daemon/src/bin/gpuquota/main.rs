@@ -9,6 +9,7 @@ mod demo_job;
 mod doctor;
 mod environment;
 mod job;
+mod mover;
 mod options;
 mod run;
 mod set;
@@ -63,6 +64,8 @@ fn main() -> ExitCode {
         Command::Set(options) => set::set(&options),
         Command::Pause(options) => set::pause(&options.tenant, true),
         Command::Resume(options) => set::pause(&options.tenant, false),
+        Command::Interrupt(options) => set::interrupt(&options),
+        Command::Move(options) => mover::run(&options),
         Command::Apply(options) => set::apply(&options.file),
         Command::Env(options) => environment::print(&options),
         Command::Doctor(options) => doctor::doctor(options.output),

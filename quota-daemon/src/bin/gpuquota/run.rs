@@ -2,7 +2,8 @@
 
 use crate::daemons::{self, ANSWER_WAIT_MAX, own_folder, place, reach};
 use crate::environment::{preload, quota, variable};
-use crate::options::{JobOptions, Quota, RunOptions};
+use crate::job::interruption::Interruption;
+use crate::options::{JobOptions, Quota, RunOptions, action};
 use crate::simulated::Simulated;
 use crate::{Failure, STATUS_FAILED, STATUS_RUN, STATUS_USAGE, job};
 use quota_wire::message::{Admit, Granted, PROTOCOL_VERSION, QueueLimit, Reply, Request};
@@ -28,6 +29,8 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
     let tenant = options.job.tenant(variable)?;
     let queue = options.queue.as_deref().map(queue_limit).transpose()?;
     let preload = preload(variable("LD_PRELOAD").as_deref())?;
+    let on_interrupt = action("--on-interrupt", options.on_interrupt.as_deref())?;
+    let told = options.told()?;
     job::check_command(&options.command)?;
     let simulated =
         options.job.simulate.as_deref().map(|machine| Simulated::new(machine, &own_folder())).transpose()?;
@@ -36,19 +39,20 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
         .map(|simulated| simulated.environment(variable("LD_LIBRARY_PATH").as_deref()))
         .unwrap_or_default();
     let place = place(simulated.as_ref())?;
-    let admit = admit(&asked, tenant, &options.job, &options.command, queue);
+    let hears = told.signal.is_some() || told.command.is_some();
+    let admit = Admit { on_interrupt, hears, ..admit(&asked, tenant, &options.job, &options.command, queue) };
     let (connection, granted) = placed(&place, simulated.as_ref(), &surroundings, &admit)?;
     let mut environment = surroundings;
     environment.push(preload);
     environment.push(("GPUQUOTA_SOCKET".to_owned(), place.socket.display().to_string()));
-    environment.push(("GPUQUOTA_TENANT".to_owned(), granted.tenant));
+    environment.push(("GPUQUOTA_TENANT".to_owned(), granted.tenant.clone()));
     environment.extend(quota(&asked, true));
     if options.job.device.as_deref().is_some_and(|selection| selection.trim() != "all") {
         environment.push(("CUDA_VISIBLE_DEVICES".to_owned(), granted.devices.join(",")));
     }
     // The place is ours for as long as the connection is open.
-    let status = job::run(&options.command, &environment)?;
-    drop(connection);
+    let interruption = Interruption::new(connection, place.socket, granted.tenant, told, environment.clone());
+    let status = job::run(&options.command, &environment, interruption)?;
     if status == 0 { Ok(()) } else { Err(Failure::silent(status)) }
 }
 
@@ -87,6 +91,7 @@ fn admit(
         priority: asked.priority.map(|priority| priority.to_string()),
         device: options.device.clone(),
         queue,
+        ..Admit::default()
     }
 }
 
@@ -128,7 +133,7 @@ fn check_machine(connection: &Connection, simulated: &Simulated) -> Result<(), F
 /// The daemon's answer: a place, or why not. Says on stderr what the job waits for.
 fn wait(connection: &Connection, admit: &Admit) -> Result<Result<Granted, String>, WireError> {
     connection.send(&Request::Admit(admit.clone()), &[])?;
-    let patience = if admit.queue.is_some() { QUEUE_ANSWER_WAIT } else { ANSWER_WAIT_MAX };
+    let mut patience = if admit.queue.is_some() { QUEUE_ANSWER_WAIT } else { ANSWER_WAIT_MAX };
     loop {
         match connection.receive_until(Instant::now() + patience) {
             Ok((Reply::Granted(granted), _)) => return Ok(Ok(granted)),
@@ -136,6 +141,8 @@ fn wait(connection: &Connection, admit: &Admit) -> Result<Result<Granted, String
             Ok((Reply::Waiting { position, reason }, _)) => {
                 let before = if position == 0 { String::new() } else { format!(", {position} before it") };
                 eprintln!("gpuquota: waits{before}: {reason}");
+                // Also for one that didn't ask to: others make room for it, which has an end.
+                patience = QUEUE_ANSWER_WAIT;
             }
             Ok((other, _)) => return Ok(Err(daemons::unexpected(&other).text)),
             Err(WireError::TimedOut) if admit.queue.is_some() => {}

@@ -1,0 +1,162 @@
+//! What is missing for a job, and what those of a lower class would yield.
+
+use super::victims::{Amount, Candidate, choose};
+use super::{Interruption, Manner, Stage};
+use crate::registry::job::Job;
+use crate::registry::rows::Usage;
+use crate::registry::{ConnectionId, GUARANTEED_MAX, Registry, Tenant, TenantId};
+use quota_core::{Bytes, Priority};
+use quota_wire::page::Quota;
+
+impl Registry {
+    /// True when what `other` doesn't use may be counted on for a quota of `class`, of `claimant` where it is a tenant's that is
+    /// there: it is lent to higher classes, and among the interrupted to those who come back before it.
+    fn is_lent_to(&self, other: TenantId, class: Priority, claimant: Option<TenantId>) -> bool {
+        let owner = &self.tenants[&other];
+        let waits = claimant.filter(|id| self.tenants.get(id).is_some_and(|tenant| tenant.interrupt.now.is_some()));
+        let before = waits.is_some_and(|id| class == owner.class() && id < other);
+        owner.lends() && (class > owner.class() || before)
+    }
+
+    /// Memory that all tenants but `except` hold against a quota of `class` on a device.
+    pub(in crate::registry) fn granted_to(&self, device: usize, except: Option<TenantId>, class: Priority) -> Bytes {
+        let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
+        let held = others.filter_map(|(id, tenant)| {
+            let cap = tenant.grants[device]?.quota.memory_cap?;
+            let keeps = tenant.keeps(device).filter(|_| self.is_lent_to(*id, class, except));
+            Some(keeps.map_or(cap, |keeps| keeps.min(cap)).0)
+        });
+        Bytes(held.sum())
+    }
+
+    /// What all but `except` are guaranteed on a device, against a quota of `class`.
+    pub(in crate::registry) fn guaranteed_to(&self, device: usize, except: Option<TenantId>, class: Priority) -> u32 {
+        let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
+        others
+            .filter(|(id, _)| !self.is_lent_to(**id, class, except))
+            .map(|(_, tenant)| tenant.guaranteed(device))
+            .sum()
+    }
+
+    /// Active tenants that take a place on a device from one of `class`.
+    pub(in crate::registry) fn jobs_against(&self, device: usize, except: Option<TenantId>, class: Priority) -> usize {
+        let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
+        let counts = |(id, tenant): &(&TenantId, &Tenant)| {
+            tenant.is_active() && tenant.grants[device].is_some() && !self.is_lent_to(**id, class, except)
+        };
+        others.filter(counts).count()
+    }
+
+    /// What is missing for a job now, by its devices; none for one that no interruption helps.
+    fn missing(&self, job: &Job) -> Option<(Priority, Vec<Amount>)> {
+        let (tenant, wants) = self.wants_of_job(job).ok()?;
+        let needs = self.needs(tenant, &job.devices, &wants);
+        let class = needs.iter().map(|(_, quota)| quota.priority).max()?;
+        let of = |index: &usize| {
+            let quota = needs.iter().find(|(device, _)| device == index).map(|(_, quota)| *quota).unwrap_or_default();
+            let device = &self.devices[*index];
+            let held = self.granted_to(*index, tenant, class).0;
+            let guaranteed = self.guaranteed_to(*index, tenant, class);
+            let running = self.jobs_against(*index, tenant, class) as u32;
+            let asked = quota.memory_cap.map_or(0, |cap| cap.0);
+            Amount {
+                memory: (asked.saturating_add(held)).saturating_sub(device.capacity().0).min(asked),
+                guarantee: quota
+                    .guarantee
+                    .map_or(0, |it| (it.hundredths() + guaranteed).saturating_sub(GUARANTEED_MAX).min(it.hundredths())),
+                places: device.jobs_max.map_or(0, |most| (running + 1).saturating_sub(most)),
+            }
+        };
+        Some((class, job.devices.iter().map(of).collect()))
+    }
+
+    /// The class for which a job may interrupt others.
+    pub(super) fn class_of(&self, job: &Job) -> Option<Priority> {
+        self.missing(job).map(|(class, _)| class)
+    }
+
+    /// True for a job that might have room if others were interrupted; it may turn out that it hasn't.
+    pub(in crate::registry) fn may_interrupt(&self, job: &Job) -> bool {
+        let below = |class| self.tenants.values().any(|tenant| tenant.may_be_interrupted_for(class));
+        self.interrupts.preemption && self.missing(job).is_some_and(|(class, _)| below(class))
+    }
+
+    /// Whom to interrupt for a job.
+    pub(super) fn victims(&self, job: &Job, usage: &dyn Usage) -> Option<Vec<TenantId>> {
+        let (class, missing) = self.missing(job)?;
+        let may = self.tenants.iter().filter(|(_, tenant)| tenant.may_be_interrupted_for(class));
+        let candidate = |(id, tenant): (&TenantId, &Tenant)| Candidate {
+            tenant: *id,
+            class: tenant.class(),
+            yields: job.devices.iter().map(|device| self.yields(*id, *device, usage)).collect(),
+        };
+        choose(&missing, may.map(candidate).collect())
+    }
+
+    /// What a tenant would yield on a device. What one that is paused frees by itself isn't known before: all but what it can't.
+    pub(super) fn yields(&self, id: TenantId, device: usize, usage: &dyn Usage) -> Amount {
+        let tenant = &self.tenants[&id];
+        let Some(Quota { memory_cap, guarantee, .. }) = tenant.grants[device].map(|grant| grant.quota) else {
+            return Amount::default();
+        };
+        let cap = memory_cap.map_or(0, |cap| cap.0);
+        let memory = match self.manner_of(tenant) {
+            Manner::Terminate => cap,
+            Manner::Checkpoint => cap,
+            Manner::Pause if tenant.hears() => {
+                let slots = tenant.members.values().map(|member| usage.overhead(id, member.slot, device).0);
+                cap.saturating_sub(slots.fold(0, u64::saturating_add))
+            }
+            Manner::Pause => 0,
+        };
+        Amount { memory, guarantee: guarantee.map_or(0, |it| it.hundredths()), places: 1 }
+    }
+
+    /// What follows a notice to a tenant.
+    pub(super) fn manner_of(&self, tenant: &Tenant) -> Manner {
+        match tenant.interrupt.manner.unwrap_or(self.interrupts.manner) {
+            Manner::Checkpoint if !tenant.can_be_parked() => Manner::Pause,
+            manner => manner,
+        }
+    }
+
+    /// For whom a job waits that has others make room, for people.
+    pub(in crate::registry) fn making_room_in_words(&self, connection: ConnectionId) -> Option<String> {
+        let of_it = |tenant: &&Tenant| tenant.interrupt.now.as_ref().is_some_and(|now| now.is_for(connection));
+        let words = self.tenants.values().filter(of_it).filter_map(|tenant| {
+            let now = tenant.interrupt.now.as_ref()?;
+            let within = match now.stage {
+                Stage::Noticed { .. } => format!("within {} s, then: {}", now.grace_ms as f64 / 1000.0, now.manner),
+                Stage::Settled { .. } => return None,
+                Stage::Ending { .. } => "it is ending".to_owned(),
+                _ => "now".to_owned(),
+            };
+            Some(format!("tenant {} makes room ({within})", tenant.name))
+        });
+        let words: Vec<String> = words.collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+}
+
+impl Tenant {
+    /// Its class: the highest that it has anywhere.
+    pub(in crate::registry) fn class(&self) -> Priority {
+        self.grants.iter().flatten().map(|grant| grant.quota.priority).max().unwrap_or_default()
+    }
+
+    fn may_be_interrupted_for(&self, class: Priority) -> bool {
+        let interrupt = &self.interrupt;
+        self.came_by_itself()
+            && self.is_active()
+            && self.class() < class
+            && !interrupt.spared
+            && interrupt.now.is_none()
+    }
+}
+
+impl Interruption {
+    /// True when that job wants it.
+    pub(in crate::registry) fn is_for(&self, connection: ConnectionId) -> bool {
+        self.cause == super::Cause::Job(connection)
+    }
+}
