@@ -25,6 +25,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "other-age", source: "tests/programs/other_age.c", arguments: &["-lcuda", "-ldl"] },
     Program { name: "threads", source: "tests/programs/threads.c", arguments: &["-ldl", "-pthread"] },
     Program { name: "no-syscalls", source: "tests/programs/no_syscalls.c", arguments: &["-ldl"] },
+    Program { name: "room", source: "tests/programs/room.c", arguments: &["-lcuda", "-lpthread"] },
     Program { name: "killed", source: "tests/programs/killed.c", arguments: &["-ldl"] },
     Program {
         name: "chaos",
@@ -86,6 +87,17 @@ const LIBRARIES: &[Program] = &[
     Program { name: "sub/neighbour.so", source: "tests/programs/neighbour.c", arguments: &[] },
 ];
 
+/// A program may be C of any age.
+fn check_header(compiler: &cc::Tool, out: &Path) {
+    let source = out.join("header.c");
+    fs::write(&source, "#include \"gpuquota.h\"\nint main(void) { return gpuquota_ready ? gpuquota_ready() : 0; }\n")
+        .expect("OUT_DIR is writable");
+    let mut command = compiler.to_command();
+    command.args(["-std=c89", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-o"]).arg(out.join("header"));
+    command.arg(&source);
+    run(command, "include/gpuquota.h");
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=tests/programs");
     println!("cargo::rerun-if-changed=examples/quota.c");
@@ -96,6 +108,7 @@ fn main() {
     }
     let compiler = cc::Build::new().opt_level(1).get_compiler();
     stub(&compiler, &out);
+    check_header(&compiler, &out);
     for program in PROGRAMS {
         compile(&compiler, &out, program, &[]);
     }

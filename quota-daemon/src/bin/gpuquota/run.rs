@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// One wait for an answer while the job queues; then the next one begins.
 const QUEUE_ANSWER_WAIT: Duration = Duration::from_secs(3600);
+/// Pause before a daemon that went away is looked for again.
+const RETURN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs the command; never answers `Ok` without having run it.
 pub(crate) fn run(options: &RunOptions) -> Result<(), Failure> {
@@ -95,26 +97,41 @@ fn admit(
     }
 }
 
-/// Asks for a place. A daemon of one's own may end just when it is asked; then it is started again, once.
+/// Asks for a place. A daemon of one's own may end just when it is asked; then it is started again. One that is replaced while
+/// the job waits is waited for, and asked again.
 fn placed(
     place: &daemons::Place,
     simulated: Option<&Simulated>,
     surroundings: &[(String, String)],
     admit: &Admit,
 ) -> Result<(Connection, Granted), Failure> {
-    for last_attempt in [false, true] {
-        let connection = reach(place, surroundings)?;
+    let mut lost_at: Option<Instant> = None;
+    loop {
+        let is_patient = lost_at.is_some_and(|at| at.elapsed() < ANSWER_WAIT_MAX);
+        let connection = match reach(place, surroundings) {
+            Ok(connection) => connection,
+            Err(_) if is_patient => {
+                std::thread::sleep(RETURN_PAUSE);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
         if let Some(simulated) = simulated {
             check_machine(&connection, simulated)?;
         }
+        let asked = Instant::now();
         match wait(&connection, admit) {
             Ok(Ok(granted)) => return Ok((connection, granted)),
             Ok(Err(reason)) => return Err(Failure::new(reason)),
-            Err(WireError::Closed) if !last_attempt => {}
+            Err(WireError::Closed | WireError::Io(_))
+                if lost_at.is_none() || is_patient || asked.elapsed() > ANSWER_WAIT_MAX =>
+            {
+                lost_at = lost_at.filter(|_| is_patient).or_else(|| Some(Instant::now()));
+                std::thread::sleep(RETURN_PAUSE);
+            }
             Err(error) => return Err(Failure::new(format!("the daemon at {}: {error}", place.socket.display()))),
         }
     }
-    unreachable!("the last attempt returns")
 }
 
 /// A daemon that was named may be over another machine than the job.

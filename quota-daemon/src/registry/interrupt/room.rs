@@ -77,7 +77,13 @@ impl Registry {
 
     /// True for a job that might have room if others were interrupted; it may turn out that it hasn't.
     pub(in crate::registry) fn may_interrupt(&self, job: &Job) -> bool {
-        let below = |class| self.tenants.values().any(|tenant| tenant.may_be_interrupted_for(class));
+        let is_earlier = |tenant: &Tenant| {
+            tenant.interrupt.now.as_ref().is_some_and(|now| matches!(now.cause, super::Cause::Earlier(_)))
+        };
+        let may = |tenant: &Tenant, class| {
+            tenant.may_be_interrupted_for(class) || (is_earlier(tenant) && tenant.class() < class)
+        };
+        let below = |class| self.tenants.values().any(|tenant| may(tenant, class));
         self.interrupts.preemption && self.missing(job).is_some_and(|(class, _)| below(class))
     }
 

@@ -99,9 +99,22 @@ impl Interruption {
         [looks, returns, self.kill_at.map(left)].into_iter().flatten().min()
     }
 
-    /// Why the job was ended, where it was.
-    pub(crate) fn ended(&self) -> Option<&str> {
+    /// Why the job was ended, where it was. It has ended: nothing is done to it any more, but the daemon may have said why.
+    pub(crate) fn ended(&mut self) -> Option<&str> {
+        let packets = (0..PACKETS_MAX).map_while(|_| self.connection.as_ref()?.receive::<Reply>().ok());
+        let ends = |(reply, _)| match reply {
+            Reply::Notice(notice) if notice.event == Event::End => Some(notice),
+            _ => None,
+        };
+        let last = packets.filter_map(ends).last();
+        if let Some(notice) = last {
+            self.ended = Some(self.ending(&notice));
+        }
         self.ended.as_deref()
+    }
+
+    fn ending(&self, notice: &JobNotice) -> String {
+        format!("tenant {} was ended ({}, for {})", self.tenant, notice.reason.word(), notice.cause)
     }
 
     /// Does what there is to do.
@@ -159,14 +172,14 @@ impl Interruption {
             }
             Event::Interrupted => say(format_args!("tenant {tenant} is interrupted ({why})")),
             Event::Resumed => say(format_args!("tenant {tenant} goes on")),
-            Event::End => self.end(notice, why, job),
+            Event::End => self.end(notice, job),
             Event::Checkpoint | Event::Restore => self.start_mover(notice, signals),
         }
     }
 
     /// Asks the job to end. What uses the device has been asked by the daemon: nobody is asked twice.
-    fn end(&mut self, notice: &JobNotice, why: String, job: &Child) {
-        self.ended = Some(format!("tenant {} was ended ({why})", self.tenant));
+    fn end(&mut self, notice: &JobNotice, job: &Child) {
+        self.ended = Some(self.ending(notice));
         if notice.grace_ms == 0 {
             return send(job, Signal::KILL);
         }
