@@ -65,6 +65,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "fork", source: "tests/programs/fork.c", arguments: &["-ldl"] },
     Program { name: "bench", source: "tests/programs/bench.c", arguments: &["-O2", "-ldl"] },
     Program { name: "example", source: "examples/quota.c", arguments: &["-lcuda"] },
+    Program { name: "example-notice", source: "examples/notice.c", arguments: &["-lcuda"] },
 ];
 
 const LIBRARIES: &[Program] = &[
@@ -101,6 +102,7 @@ fn check_header(compiler: &cc::Tool, out: &Path) {
 fn main() {
     println!("cargo::rerun-if-changed=tests/programs");
     println!("cargo::rerun-if-changed=examples/quota.c");
+    println!("cargo::rerun-if-changed=examples/notice.c");
     println!("cargo::rerun-if-changed=include");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for folder in ["sub", "small-driver", "quiet-driver", "driver"] {

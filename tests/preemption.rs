@@ -264,6 +264,24 @@ fn the_library_answers_and_has_a_thread_only_for_who_listens() {
     assert_eq!(done.lines(), ["quota 1", "listen 1", "ready 1"]);
 }
 
+/// The example does what its text says.
+#[test]
+fn the_example_makes_room_and_goes_on() {
+    let (machine, daemon) = node("t4-16gb", "");
+    let job = machine.gpuquota(&daemon, "run --tenant example --memory 2GiB --").env("FAKE_CUDA_CONTEXT", "0");
+    let mut job = job.arg(program("example-notice")).arg("30").start();
+    assert_eq!(job.line(), "1024 of 2048 MiB in use");
+    assert_eq!(machine.gpuquota(&daemon, "interrupt example --grace 10s").run().status, 0);
+    let told = job.line();
+    assert!(told.starts_with("to make room within "), "{told}");
+    assert_eq!(job.line(), "interrupted");
+    assert_eq!(machine.gpuquota(&daemon, "resume example").run().status, 0);
+    assert_eq!(job.line(), "goes on: 0");
+    job.kill();
+    let alone = machine.bare(program("example-notice")).arg("0").run();
+    assert_eq!((alone.status, alone.out.as_str()), (0, "nobody will ask for room\n"), "{alone:?}");
+}
+
 /// From Python, without anything to build.
 #[test]
 fn a_python_program_hears_of_a_notice() {

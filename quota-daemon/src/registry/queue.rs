@@ -223,6 +223,8 @@ impl Registry {
 
     fn seat(&mut self, id: TenantId, connection: ConnectionId, job: &Job, actions: &mut Vec<Action>) {
         self.changed.insert(id);
+        // Nobody waits for those any more.
+        self.changed.extend(self.begun_for(connection));
         let tenant = self.tenants.get_mut(&id).expect("it has just got its place");
         tenant.jobs.insert(connection);
         tenant.interrupt.manner = job.on_interrupt.or(tenant.interrupt.manner);

@@ -16,7 +16,7 @@ impl Registry {
     /// Moves all interruptions on, and begins those that are needed. To be called whenever [`Registry::next_deadline_ms`] is
     /// due, after [`Registry::tick`].
     pub fn step_interruptions(&mut self, now_ms: u64, usage: &dyn Usage, actions: &mut Vec<Action>) {
-        if !self.stirred && !self.next_interruption_ms().is_some_and(|due_ms| due_ms <= now_ms) {
+        if !self.stirred && self.next_interruption_ms().is_none_or(|due_ms| due_ms > now_ms) {
             return;
         }
         for id in self.interrupted() {
@@ -263,7 +263,7 @@ impl Registry {
     }
 
     /// The tenants that are interrupted for a job.
-    fn begun_for(&self, connection: ConnectionId) -> Vec<TenantId> {
+    pub(in crate::registry) fn begun_for(&self, connection: ConnectionId) -> Vec<TenantId> {
         let is_for = |(_, tenant): &(&TenantId, &Tenant)| {
             tenant.interrupt.now.as_ref().is_some_and(|now| now.is_for(connection))
         };

@@ -239,6 +239,10 @@ fn a_checkpointed_job_comes_back_when_there_is_room_also_under_the_next_daemon()
     assert_eq!(granted(&node.pass(100)), [(urgent, "urgent".to_owned())]);
     assert_eq!((node.state("victim"), node.cap("victim")), (Some("checkpointed"), Some(0)));
     let process_of = |_: ConnectionId| Some(ProcessRecord { pid: 1, start_ticks: 1 });
+    assert!(
+        node.registry.take_changed().contains(&node.id("victim")),
+        "its record says that nobody waits for it any more"
+    );
     let records: Vec<TenantRecord> = ["victim", "urgent"]
         .map(|name| node.registry.record(node.id(name), &process_of).expect("active"))
         .map(|record| serde_json::from_str(&serde_json::to_string(&record).expect("JSON")).expect("as it was"))
