@@ -138,8 +138,8 @@ fn a_deaf_job_is_paused_for_an_administrator_and_not_in_vain() {
     let refused = run(&machine, &daemon, "--priority high --memory 10GiB", "say=in").run();
     assert_eq!((refused.status, state(&machine, &daemon, "deaf").as_str()), (125, "running"), "{refused:?}");
     assert!(refused.err.contains("do not fit") && refused.err.lines().count() == 1, "{refused:?}");
-    let told = machine.gpuquota(&daemon, "interrupt deaf --grace 500ms").run();
-    assert!(told.status == 0 && told.out.contains("in 0.5 s: pause"), "{told:?}");
+    let told = machine.gpuquota(&daemon, "interrupt deaf --grace 2s").run();
+    assert!(told.status == 0 && told.out.contains("in 2 s: pause"), "{told:?}");
     assert_eq!(state(&machine, &daemon, "deaf"), "notified");
     until_state(&machine, &daemon, "deaf", "interrupted");
     job.go_on();
@@ -174,6 +174,62 @@ fn a_checkpointed_job_makes_room_and_comes_back_as_it_was() {
         row["memory_used_bytes"].as_u64().expect("a number") - row["memory_overhead_bytes"].as_u64().expect("a number");
     assert_eq!(used, 12 * GIB, "{row}");
     assert_eq!(job.finish().1, 0);
+}
+
+/// Both processes of a job are away together and come back together, and an administrator says when.
+#[test]
+fn all_processes_of_a_job_are_checkpointed_together() {
+    let (machine, daemon) = node("t4-16gb", "grace: 0s");
+    let words = "take=3G say=ready wait check say=done wait";
+    let mut first = run(&machine, &daemon, "--tenant pair --memory 8GiB", words).start();
+    first.until("ready");
+    let second = machine.job(program("room")).tenant("pair").env("GPUQUOTA_SOCKET", daemon.socket()).words(words);
+    let mut second = second.start();
+    second.until("ready");
+    assert_eq!(machine.gpuquota(&daemon, "interrupt pair --action checkpoint").run().status, 0);
+    let used =
+        || rows(&machine, &daemon, "pair").iter().filter_map(|row| row["memory_used_bytes"].as_u64()).sum::<u64>();
+    eventually(PATIENCE, "both are away", || used() == 0);
+    until_state(&machine, &daemon, "pair", "checkpointed");
+    for job in [&mut first, &mut second] {
+        job.go_on();
+    }
+    assert_eq!(machine.gpuquota(&daemon, "resume pair").run().status, 0);
+    for mut job in [first, second] {
+        assert_eq!(job.until("done"), ["check 1"]);
+        assert_eq!(job.finish().1, 0);
+    }
+}
+
+/// Where the driver can't do it, the job is paused instead, goes on when that was in vain, and the other one is told the numbers.
+#[test]
+fn a_driver_that_cannot_checkpoint_leaves_the_job_as_it_was() {
+    let (machine, daemon) = node("t4-16gb", "grace: 0s, interrupt: checkpoint");
+    let job = run(&machine, &daemon, "--tenant train --memory 14GiB", "take=12G say=ready wait check launch say=done");
+    let mut job = job.env("FAKE_CUDA_FAIL", "cuCheckpointProcessCheckpoint:*=801").start();
+    job.until("ready");
+    let refused = run(&machine, &daemon, "--priority high --memory 10GiB", "say=in").run();
+    assert!(refused.status == 125 && refused.err.contains("do not fit"), "{refused:?}");
+    until_state(&machine, &daemon, "train", "running");
+    job.go_on();
+    assert_eq!(job.until("done"), ["check 1", "launch 0"]);
+    assert_eq!(job.finish().1, 0);
+}
+
+/// Whoever runs the job is killed while it is being interrupted: the daemon goes on with what is left of it.
+#[test]
+fn a_killed_run_leaves_no_interruption_behind() {
+    let (machine, daemon) = node("t4-16gb", "grace: 3s, interrupt: terminate");
+    let mut job =
+        run(&machine, &daemon, "--tenant train --priority batch --memory 14GiB", "take=12G say=ready wait").start();
+    job.until("ready");
+    let mut urgent = urgent(&machine, &daemon, "10GiB");
+    until_state(&machine, &daemon, "train", "notified");
+    // Its command goes on without it, as a process of the tenant, and is ended as such.
+    job.kill();
+    urgent.until("in");
+    assert_eq!(state(&machine, &daemon, "train"), "gone");
+    urgent.finish();
 }
 
 /// Nobody of the same class is interrupted, and who came first in vain is told that it may go on.

@@ -79,6 +79,9 @@ pub(super) struct Interruption {
     /// The cause in words.
     cause_text: String,
     stage: Stage,
+    /// The driver was asked to take its memory: whatever it answered, it is asked to bring it back.
+    #[serde(default)]
+    was_moved: bool,
     /// Not tried to be ended before.
     #[serde(default)]
     not_before_ms: u64,
@@ -214,7 +217,7 @@ impl Registry {
         let begun = Begin { reason: Reason::Asked, manner, grace_ms, cause: Cause::Administrator, expects: Vec::new() };
         self.begin(id, begun, "an administrator".to_owned(), now_ms, actions);
         let seconds = grace_ms as f64 / 1000.0;
-        Ok(format!("tenant {name}: told; in {seconds} s: {manner}; gpuquota resume {name} ends it"))
+        Ok(format!("tenant {name}: told; in {seconds} s: {manner}; gpuquota resume {name} takes it back"))
     }
 
     /// Ends a tenant's interruption and its pause, as soon as there is room.
@@ -336,6 +339,7 @@ impl Registry {
             cause,
             cause_text,
             stage,
+            was_moved: false,
             not_before_ms,
             look_again_ms,
             expects,

@@ -155,8 +155,8 @@ impl Registry {
                 Err(NoRoom::NotNow(reason)) => self.making_room_in_words(waiting.connection).unwrap_or(reason),
             };
             let told = (left.len() as u32, reason);
-            // One that doesn't wait unless others make room is told once they do.
-            let is_told = !waiting.unqueued || self.makes_room(waiting.connection);
+            // One that doesn't wait unless others make room is told once they do, or it waits for its turn to have them do it.
+            let is_told = !waiting.unqueued || self.somebody_makes_room();
             if is_told && waiting.told.as_ref() != Some(&told) {
                 let (position, reason) = told.clone();
                 actions.push(Action::Reply(waiting.connection, Reply::Waiting { position, reason }));

@@ -10,7 +10,6 @@ use crate::options::{Move, MoveOptions};
 use core::ffi::{c_int, c_uint, c_void};
 use libloading::Library;
 use quota_wire::notice::{Event, JobNotice};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// How long a process may have work under way; then it isn't checkpointed.
@@ -103,19 +102,14 @@ impl Driver {
         Ok(())
     }
 
-    /// None goes on before all have what they had. One that has died meanwhile needs nothing.
+    /// None goes on before all have what they had. One that has died, or of which the driver knows nothing, needs nothing.
     fn restore(&self, pids: &[c_int]) -> Result<(), String> {
-        let living: Vec<c_int> =
-            pids.iter().copied().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect();
-        for pid in &living {
-            if self.state(*pid)? == CHECKPOINTED {
-                self.call("cuCheckpointProcessRestore", *pid, core::ptr::null_mut())?;
-            }
+        let are_in = |wanted: c_int| pids.iter().filter(move |pid| self.state(**pid) == Ok(wanted));
+        for pid in are_in(CHECKPOINTED) {
+            self.call("cuCheckpointProcessRestore", *pid, core::ptr::null_mut())?;
         }
-        for pid in &living {
-            if self.state(*pid)? == LOCKED {
-                self.call("cuCheckpointProcessUnlock", *pid, core::ptr::null_mut())?;
-            }
+        for pid in are_in(LOCKED) {
+            self.call("cuCheckpointProcessUnlock", *pid, core::ptr::null_mut())?;
         }
         Ok(())
     }

@@ -128,6 +128,9 @@ impl Registry {
             }
             Manner::Checkpoint => {
                 self.set_stage(id, Stage::Parking { until_ms: now_ms + MOVE_MS_MAX });
+                if let Some(now) = self.tenants.get_mut(&id).and_then(|tenant| tenant.interrupt.now.as_mut()) {
+                    now.was_moved = true;
+                }
                 self.tell(id, Event::Checkpoint, actions);
             }
             Manner::Terminate => {
@@ -202,7 +205,7 @@ impl Registry {
         if now.cause == Cause::Earlier(None) {
             now.cause = Cause::Earlier(Some(now_ms + EARLIER_MS_MAX));
         }
-        let (cause, stage, not_before_ms) = (now.cause, now.stage, now.not_before_ms);
+        let (cause, stage, not_before_ms, was_moved) = (now.cause, now.stage, now.not_before_ms, now.was_moved);
         let is_wanted = match cause {
             Cause::Job(job) => self.waits(job),
             Cause::Administrator => true,
@@ -218,10 +221,12 @@ impl Registry {
         }
         match stage {
             Stage::Noticed { .. } => self.finish(id, actions),
-            Stage::Settling { parked: false, .. } | Stage::Settled { parked: false, .. } if self.has_room_again(id) => {
+            Stage::Settling { parked: false, .. } | Stage::Settled { parked: false, .. }
+                if !was_moved && self.has_room_again(id) =>
+            {
                 self.finish(id, actions);
             }
-            Stage::Settled { parked: true, .. } if self.has_room_again(id) => {
+            Stage::Settled { .. } if self.has_room_again(id) => {
                 self.set_stage(id, Stage::Restoring { until_ms: now_ms + MOVE_MS_MAX });
                 self.tell(id, Event::Restore, actions);
             }
@@ -273,6 +278,11 @@ impl Registry {
     /// True for a job that has others make room for it.
     pub(in crate::registry) fn makes_room(&self, connection: ConnectionId) -> bool {
         !self.begun_for(connection).is_empty()
+    }
+
+    /// True while tenants make room for any job.
+    pub(in crate::registry) fn somebody_makes_room(&self) -> bool {
+        self.tenants.values().any(|it| it.interrupt.now.as_ref().is_some_and(|now| matches!(now.cause, Cause::Job(_))))
     }
 
     fn may_still_yield(&self, id: TenantId, now_ms: u64) -> bool {

@@ -330,6 +330,42 @@ fn an_administrator_interrupts_whom_they_like_and_resumes_them() {
     assert!(node.registry.resume("a", &mut Vec::new()).expect("there is one").contains("not paused"));
 }
 
+/// One after the other on a device; who waits for its turn to have others make room is told so.
+#[test]
+fn one_job_at_a_time_has_others_make_room() {
+    let mut node = Node::new(1, DOCUMENT);
+    let (a, _) = node.admit(7, batch("a", "39GiB", Manner::Terminate));
+    let (b, _) = node.admit(7, batch("b", "39GiB", Manner::Terminate));
+    let (first, _) = node.admit(7, high("first", "39GiB"));
+    let actions = node.step();
+    assert_eq!((events(&actions, a), events(&actions, b)), (vec![], vec![Event::Notice]));
+    let (second, actions) = node.admit(7, high("second", "39GiB"));
+    assert!(waits(&actions, second).is_some() && node.step().is_empty(), "{actions:?}");
+    assert_eq!(granted(&node.closed(b)), [(first, "first".to_owned())]);
+    assert_eq!(events(&node.step(), a), [Event::Notice]);
+    assert_eq!(granted(&node.closed(a)), [(second, "second".to_owned())]);
+}
+
+/// A checkpoint that fails is a pause; what the driver may have done is undone in any case.
+#[test]
+fn a_failed_checkpoint_is_a_pause_and_is_undone() {
+    let mut node = Node::new(1, DOCUMENT);
+    let (victim, _) = node.admit(7, batch("victim", "60GiB", Manner::Checkpoint));
+    let (_, slot) = node.member_of("victim", 20);
+    node.charged = vec![(slot, 50 * GIB)];
+    let (urgent, _) = node.admit(7, high("urgent", "60GiB"));
+    let asked = told(&node.pass(10_000), victim).remove(1);
+    node.registry.moved(victim, asked.number, Some("it can't"), &mut Vec::new());
+    let actions = node.pass(5_000);
+    assert!(refused(&actions, urgent).is_some(), "{actions:?}");
+    assert_eq!((events(&actions, victim), node.cap("victim")), (vec![Event::Restore], Some(60)));
+    node.registry.moved(victim, told(&actions, victim)[0].number, None, &mut Vec::new());
+    assert_eq!((node.state("victim"), node.registry.is_paused(node.id("victim"))), (None, false));
+    // The same when nobody ever answers.
+    let (urgent, _) = node.admit(7, high("again", "60GiB"));
+    assert!(!node.registry.waits(urgent), "not a second time");
+}
+
 /// Places and guarantees are yielded too, and by those who hear of nothing.
 #[test]
 fn a_place_and_a_guarantee_are_room() {
