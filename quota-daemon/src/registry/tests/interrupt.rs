@@ -301,6 +301,14 @@ fn a_notice_that_an_earlier_daemon_gave_is_taken_over_or_withdrawn() {
     let mut next = Node::new(1, long);
     next.registry.adopt(&record, &[], &[victim]);
     assert_eq!(events(&next.pass(15_000), victim), [Event::Resumed]);
+    // They come back: it goes on as it was.
+    let mut next = Node::new(1, long);
+    next.connections = 100;
+    next.registry.adopt(&record, &[], &[victim]);
+    let (again, _) = next.admit(7, high("again", "60GiB"));
+    let seen = next.pass(50_000);
+    assert!(events(&seen, victim).is_empty() && next.registry.waits(again), "{seen:?}");
+    assert_eq!(events(&next.pass(10_000), victim), [Event::End]);
 }
 
 #[test]
