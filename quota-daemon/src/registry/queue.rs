@@ -9,7 +9,7 @@ use super::{Action, ConnectionId, Origin, Registry, TENANTS_MAX, TenantId, WAITI
 use crate::peer::Peer;
 use quota_wire::message::{Admit, Granted, QueueLimit, Reply};
 use quota_wire::page::Quota;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A job in the queue.
 #[derive(Clone, PartialEq, Debug)]
@@ -21,6 +21,13 @@ pub(super) struct Waiting {
     unqueued: bool,
     /// Position and reason, as last told.
     told: Option<(u32, String)>,
+}
+
+impl Waiting {
+    /// When its wait is over. For whom others make room, that is waited for.
+    fn deadline_besides(&self, makers: &BTreeSet<ConnectionId>) -> Option<u64> {
+        self.deadline_ms.filter(|_| !makers.contains(&self.connection))
+    }
 }
 
 /// What is to be granted, by the number of the device.
@@ -72,9 +79,9 @@ impl Registry {
 
     /// Refuses what has waited for too long.
     pub fn tick(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        let waiting = std::mem::take(&mut self.waiting);
-        let expired = |waiting: &Waiting| self.deadline_of(waiting).is_some_and(|deadline_ms| deadline_ms <= now_ms);
-        let (gone, left) = waiting.into_iter().partition::<Vec<_>, _>(expired);
+        let makers = self.makers_of_room();
+        let expired = |it: &Waiting| it.deadline_besides(&makers).is_some_and(|deadline_ms| deadline_ms <= now_ms);
+        let (gone, left) = self.waiting.drain(..).partition::<Vec<_>, _>(expired);
         self.waiting = left.into();
         for waiting in gone {
             let reason = waiting.told.map_or_else(String::new, |(_, reason)| format!(": {reason}"));
@@ -90,13 +97,9 @@ impl Registry {
 
     /// When [`Registry::tick`] has something to do.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        let ends = self.waiting.iter().filter_map(|waiting| self.deadline_of(waiting)).min();
+        let makers = self.makers_of_room();
+        let ends = self.waiting.iter().filter_map(|waiting| waiting.deadline_besides(&makers)).min();
         [ends, self.next_interruption_ms()].into_iter().flatten().min()
-    }
-
-    /// When a wait is over. For whom others make room, that is waited for.
-    fn deadline_of(&self, waiting: &Waiting) -> Option<u64> {
-        waiting.deadline_ms.filter(|_| !self.makes_room(waiting.connection))
     }
 
     /// True while the job of a connection waits.
@@ -131,9 +134,10 @@ impl Registry {
     pub(super) fn pump(&mut self, actions: &mut Vec<Action>) {
         let mut left: VecDeque<Waiting> = VecDeque::new();
         self.stirred = true;
-        let queue = std::mem::take(&mut self.waiting);
+        let makers = self.makers_of_room();
         // What others make room for is for whom they make it.
-        let (first, then): (Vec<_>, Vec<_>) = queue.into_iter().partition(|it| self.makes_room(it.connection));
+        let (first, then): (Vec<_>, Vec<_>) =
+            self.waiting.drain(..).partition(|waiting| makers.contains(&waiting.connection));
         for mut waiting in first.into_iter().chain(then) {
             let placed = match self.plan(&waiting.job) {
                 Ok(plan) if !self.delays_nobody(&waiting.job, &plan, left.iter().map(|waiting| &waiting.job)) => {
@@ -156,7 +160,7 @@ impl Registry {
             };
             let told = (left.len() as u32, reason);
             // One that doesn't wait unless others make room is told once they do, or it waits for its turn to have them do it.
-            let is_told = !waiting.unqueued || self.somebody_makes_room();
+            let is_told = !waiting.unqueued || !makers.is_empty();
             if is_told && waiting.told.as_ref() != Some(&told) {
                 let (position, reason) = told.clone();
                 actions.push(Action::Reply(waiting.connection, Reply::Waiting { position, reason }));

@@ -13,9 +13,12 @@ impl Registry {
     /// there: it is lent to higher classes, and among the interrupted to those who come back before it.
     fn is_lent_to(&self, other: TenantId, class: Priority, claimant: Option<TenantId>) -> bool {
         let owner = &self.tenants[&other];
+        if !owner.lends() {
+            return false;
+        }
         let waits = claimant.filter(|id| self.tenants.get(id).is_some_and(|tenant| tenant.interrupt.now.is_some()));
         let before = waits.is_some_and(|id| class == owner.class() && id < other);
-        owner.lends() && (class > owner.class() || before)
+        class > owner.class() || before
     }
 
     /// Memory that all tenants but `except` hold against a quota of `class` on a device.

@@ -205,6 +205,9 @@ impl Registry {
         if now.cause == Cause::Earlier(None) {
             now.cause = Cause::Earlier(Some(now_ms + EARLIER_MS_MAX));
         }
+        if now.not_before_ms <= now_ms {
+            now.not_before_ms = 0;
+        }
         let (cause, stage, not_before_ms, was_moved) = (now.cause, now.stage, now.not_before_ms, now.was_moved);
         let is_wanted = match cause {
             Cause::Job(job) => self.waits(job),
@@ -216,7 +219,6 @@ impl Registry {
             return;
         }
         if let Some(now) = self.tenants.get_mut(&id).and_then(|tenant| tenant.interrupt.now.as_mut()) {
-            now.not_before_ms = 0;
             now.cause = if matches!(cause, Cause::Earlier(_)) { Cause::Nobody } else { cause };
         }
         match stage {
@@ -275,14 +277,13 @@ impl Registry {
         self.tenants.iter().filter(is_for).map(|(id, _)| *id).collect()
     }
 
-    /// True for a job that has others make room for it.
-    pub(in crate::registry) fn makes_room(&self, connection: ConnectionId) -> bool {
-        !self.begun_for(connection).is_empty()
-    }
-
-    /// True while tenants make room for any job.
-    pub(in crate::registry) fn somebody_makes_room(&self) -> bool {
-        self.tenants.values().any(|it| it.interrupt.now.as_ref().is_some_and(|now| matches!(now.cause, Cause::Job(_))))
+    /// The jobs that wait and have others make room for them.
+    pub(in crate::registry) fn makers_of_room(&self) -> BTreeSet<ConnectionId> {
+        let cause = |tenant: &Tenant| match tenant.interrupt.now.as_ref()?.cause {
+            Cause::Job(job) => Some(job),
+            _ => None,
+        };
+        self.tenants.values().filter_map(cause).filter(|job| self.waits(*job)).collect()
     }
 
     fn may_still_yield(&self, id: TenantId, now_ms: u64) -> bool {
