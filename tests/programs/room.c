@@ -5,7 +5,7 @@
  *     hear       registers a callback, which frees the memory, says that it is ready, and takes it again afterwards
  *     listen     the same, but the callback only says what it hears
  *     deaf       registers none again
- *     catch-usr1  catch-term   signal handlers that say so; the latter ends the program with status 3
+ *     catch-usr1  catch-term   signal handlers that say so; the latter ends the program after a moment, with status 3
  *     launch     runs a kernel and waits for it;  quota  says what the library says;  ready  says so to the library
  *     fork       a child registers nothing, asks for the quota and ends;  threads  how many there are
  *     say=TEXT  wait (until a line comes on stdin)
@@ -68,11 +68,10 @@ static void heard(const struct gpuquota_notice *notice, void *frees) {
 }
 
 static void caught(int number) {
-    if (number == SIGTERM) {
-        if (write(1, "caught-term\n", 12)) _exit(3);
-        _exit(3);
-    }
-    if (write(1, "caught-usr1\n", 12)) return;
+    if (number == SIGALRM) _exit(3);
+    /* It takes a moment to end: being asked once more would show. */
+    if (number == SIGTERM) alarm(1);
+    if (write(1, number == SIGTERM ? "caught-term\n" : "caught-usr1\n", 12)) return;
 }
 
 static int launch(void) {
@@ -147,7 +146,7 @@ static void run(const char *word) {
     else if (!strcmp(word, "ready")) say("ready", gpuquota_ready ? gpuquota_ready() : -1);
     else if (!strcmp(word, "version")) say("version", gpuquota_version ? gpuquota_version() : -1);
     else if (!strcmp(word, "catch-usr1")) on(SIGUSR1);
-    else if (!strcmp(word, "catch-term")) on(SIGTERM);
+    else if (!strcmp(word, "catch-term")) on(SIGTERM), on(SIGALRM);
     else if (!strcmp(word, "launch")) say("launch", launch());
     else if (!strcmp(word, "quota")) quota();
     else if (!strcmp(word, "threads")) count_threads();
