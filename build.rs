@@ -26,6 +26,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "threads", source: "tests/programs/threads.c", arguments: &["-ldl", "-pthread"] },
     Program { name: "no-syscalls", source: "tests/programs/no_syscalls.c", arguments: &["-ldl"] },
     Program { name: "pressure", source: "tests/programs/pressure.c", arguments: &["-DLINKED", "-lcuda", "-ldl"] },
+    Program { name: "room", source: "tests/programs/room.c", arguments: &["-lcuda", "-lpthread"] },
     Program { name: "killed", source: "tests/programs/killed.c", arguments: &["-ldl"] },
     Program {
         name: "chaos",
@@ -65,6 +66,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "fork", source: "tests/programs/fork.c", arguments: &["-ldl"] },
     Program { name: "bench", source: "tests/programs/bench.c", arguments: &["-O2", "-ldl"] },
     Program { name: "example", source: "examples/quota.c", arguments: &["-lcuda"] },
+    Program { name: "example-notice", source: "examples/notice.c", arguments: &["-lcuda"] },
 ];
 
 const LIBRARIES: &[Program] = &[
@@ -87,9 +89,21 @@ const LIBRARIES: &[Program] = &[
     Program { name: "sub/neighbour.so", source: "tests/programs/neighbour.c", arguments: &[] },
 ];
 
+/// A program may be C of any age.
+fn check_header(compiler: &cc::Tool, out: &Path) {
+    let source = out.join("header.c");
+    fs::write(&source, "#include \"gpuquota.h\"\nint main(void) { return gpuquota_ready ? gpuquota_ready() : 0; }\n")
+        .expect("OUT_DIR is writable");
+    let mut command = compiler.to_command();
+    command.args(["-std=c89", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Iinclude", "-o"]).arg(out.join("header"));
+    command.arg(&source);
+    run(command, "include/gpuquota.h");
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=tests/programs");
     println!("cargo::rerun-if-changed=examples/quota.c");
+    println!("cargo::rerun-if-changed=examples/notice.c");
     println!("cargo::rerun-if-changed=include");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for folder in ["sub", "small-driver", "quiet-driver", "driver"] {
@@ -97,6 +111,7 @@ fn main() {
     }
     let compiler = cc::Build::new().opt_level(1).get_compiler();
     stub(&compiler, &out);
+    check_header(&compiler, &out);
     for program in PROGRAMS {
         compile(&compiler, &out, program, &[]);
     }

@@ -29,11 +29,22 @@ fn listed(library: Library) -> BTreeSet<String> {
     SYMBOLS.iter().filter(|symbol| symbol.library == library).map(|symbol| symbol.name.to_owned()).collect()
 }
 
+/// The functions that `include/gpuquota.h` declares.
+fn declared() -> BTreeSet<String> {
+    let header =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("include/gpuquota.h")).expect("there");
+    let name = |line: &str| Some(line.strip_prefix("int ")?.split_once('(')?.0.to_owned());
+    header.lines().filter(|line| line.ends_with("GPUQUOTA_WEAK;")).filter_map(name).collect()
+}
+
 #[test]
 fn the_shim_exports_the_list_and_nothing_else() {
     let mut expected = listed(Library::Cuda);
     expected.extend(listed(Library::Nvml));
     expected.extend(["dlsym".to_owned(), "dlvsym".to_owned()]);
+    let declared = declared();
+    assert_eq!(declared.len(), 4, "{declared:?}");
+    expected.extend(declared);
     assert_eq!(exports(&shim()), expected);
     assert_eq!(listed(Library::Cuda).len(), 726);
 }

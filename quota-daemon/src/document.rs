@@ -7,11 +7,13 @@ mod admission;
 mod raw;
 mod schedule;
 
+use crate::registry::InterruptRules;
 pub use admission::{AdmissionRules, Placement};
 use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
 use quota_wire::Secret;
+use quota_wire::notice::{ACTION_FORM, GRACE_FORM, GRACE_MS_MAX};
 use quota_wire::page::FIRM_PARTS;
 use quota_wire::secret::SECRET_FORM;
 use raw::{RawAudit, RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
@@ -41,6 +43,8 @@ pub struct Document {
     pub admission: AdmissionRules,
     /// Other defaults at some times; where several hold, the last that selects a device.
     pub variants: Vec<Variant>,
+    /// How jobs make room for others.
+    pub interrupts: InterruptRules,
     /// Standing grants.
     pub tenants: Vec<TenantRule>,
     /// Where what happens is written down.
@@ -202,6 +206,7 @@ impl Document {
         document.admission = admission::admission(&raw)?;
         document.variants = schedule::schedule(&raw)?;
         document.audit = raw.audit.as_ref().map(audit).transpose()?.flatten();
+        document.interrupts = interrupts(&raw)?;
         for (index, tenant) in raw.tenants.iter().flatten().enumerate() {
             let rule = tenant_rule(&format!("tenants[{index}]"), tenant)?;
             if document.tenants.iter().any(|other| other.name == rule.name) {
@@ -447,6 +452,27 @@ fn parse_keep(text: &str) -> Result<Duration, &'static str> {
     let keep = humantime::parse_duration(text).map_err(|_| "it is no duration")?;
     let legal = Duration::from_secs(3600)..=Duration::from_secs(3650 * 86_400);
     if legal.contains(&keep) { Ok(keep) } else { Err("it is out of range") }
+}
+
+/// Whole jobs make room only where the document says so in so many words; device time is preempted where it says nothing.
+fn interrupts(raw: &RawDocument) -> Result<InterruptRules, DocumentError> {
+    let mut rules = InterruptRules::default();
+    let Some(scheduling) = &raw.scheduling else { return Ok(rules) };
+    rules.preemption = scheduling.preemption == Some(true);
+    let grace_ms = read("scheduling.grace", scheduling.grace.as_ref(), GRACE_FORM, parse_grace)?;
+    let manner = read("scheduling.interrupt", scheduling.interrupt.as_ref(), ACTION_FORM, str::parse)?;
+    rules.grace_ms = grace_ms.unwrap_or(rules.grace_ms);
+    rules.manner = manner.unwrap_or(rules.manner);
+    Ok(rules)
+}
+
+/// The time between notice and action, in milliseconds.
+///
+/// # Errors
+/// When it is none, or too long.
+pub fn parse_grace(text: &str) -> Result<u64, &'static str> {
+    let grace = humantime::parse_duration(text).map_err(|_| "it is no duration")?;
+    u64::try_from(grace.as_millis()).ok().filter(|grace_ms| *grace_ms <= GRACE_MS_MAX).ok_or("it is out of range")
 }
 
 /// What a policy looks like.

@@ -1,6 +1,6 @@
 //! A tenant's shared memory: its ledger, and the page on which its quota is published.
 
-use crate::arbiter::Common;
+use crate::arbiter::{Common, now_ns};
 use crate::devices::DeviceSample;
 use crate::peer::LEDGER_NAME;
 use crate::registry::{MemberName, Registry, SharedDevice, TenantId, Usage};
@@ -14,6 +14,7 @@ use quota_wire::memory::{Access, Mapping, anonymous_file};
 use quota_wire::page::{Gate, QuotaPage};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::SealFlags;
+use rustix::thread::futex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::CString;
@@ -138,6 +139,16 @@ impl TenantPages {
     }
 
     fn publish(&self, tenant: TenantId, registry: &Registry) {
+        self.publish_quotas(tenant, registry);
+        if let Some(notice) = registry.notice(tenant)
+            && self.common.page.tell(notice, now_ns())
+        {
+            // Whoever waits there; that nobody does is no error.
+            let _ = futex::wake(self.common.page.notice_number(), futex::Flags::empty(), u32::MAX >> 1);
+        }
+    }
+
+    fn publish_quotas(&self, tenant: TenantId, registry: &Registry) {
         for (device, place) in self.common.places.iter().enumerate() {
             if let Some(quota) =
                 registry.effective(tenant, device).filter(|quota| *quota != self.common.page.quota(*place))

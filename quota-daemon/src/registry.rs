@@ -15,6 +15,7 @@ mod change;
 mod devices;
 mod events;
 mod hello;
+mod interrupt;
 mod job;
 mod order;
 mod placement;
@@ -38,6 +39,7 @@ use quota_wire::page::Quota;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use devices::SharedDevice;
+pub use interrupt::{InterruptRules, InterruptionRecord};
 pub use record::{MemberRecord, ProcessRecord, TenantRecord};
 pub use rows::{MemberName, Token, Usage, View};
 
@@ -83,6 +85,13 @@ pub enum Action {
     Reschedule,
     /// The tenant is gone.
     Forget(TenantId),
+    /// The member is to end: it is asked to, or made to.
+    End {
+        /// Where it said hello.
+        member: ConnectionId,
+        /// It has been asked before.
+        forced: bool,
+    },
     /// To be written down, and told in the log.
     Audit(Box<AuditEvent>),
     /// For the log: what is no event.
@@ -143,6 +152,8 @@ struct Tenant {
     pool: Option<TenantId>,
     /// Its compute is withheld until it is resumed.
     paused: bool,
+    /// How it is with making room for others.
+    interrupt: interrupt::Interruptible,
 }
 
 /// What a tenant has on one device.
@@ -165,6 +176,10 @@ struct Member {
     sees: Vec<usize>,
     /// What it asked for below the tenant's quota, by device: holds for the tenant while it lives.
     asks: Vec<(usize, Option<Bytes>, Option<Percent>)>,
+    /// It has a callback that hears of notices.
+    listens: bool,
+    /// The last notice of which it has said that it is ready.
+    ready: u32,
 }
 
 /// The state of the node.
@@ -175,6 +190,10 @@ pub struct Registry {
     overrides: Overrides,
     /// How device time is shared out.
     rules: Rules,
+    /// How jobs make room for others.
+    interrupts: InterruptRules,
+    /// Something has happened since interruptions were looked after.
+    stirred: bool,
     tenants: BTreeMap<TenantId, Tenant>,
     /// How places are given.
     admission: AdmissionRules,
@@ -203,6 +222,8 @@ impl Registry {
             devices: inventory.devices.iter().map(SharedDevice::from).collect(),
             overrides,
             rules: document.scheduling,
+            interrupts: document.interrupts,
+            stirred: false,
             tenants: BTreeMap::new(),
             admission: document.admission,
             device_rules: Vec::new(),
@@ -233,9 +254,9 @@ impl Registry {
 
     /// True while a tenant's compute is withheld.
     pub fn is_paused(&self, tenant: TenantId) -> bool {
-        let is = |tenant: &Tenant| tenant.paused;
+        let is = |tenant: &Tenant| tenant.paused || tenant.is_interrupted();
         let Some(tenant) = self.tenants.get(&tenant) else { return false };
-        is(tenant) || tenant.pool.and_then(|pool| self.tenants.get(&pool)).is_some_and(is)
+        is(tenant) || tenant.pool.and_then(|pool| self.tenants.get(&pool)).is_some_and(|pool| pool.paused)
     }
 
     /// Tenants that have a job or a process now.
@@ -331,6 +352,7 @@ impl Registry {
             jobs: BTreeSet::new(),
             pool,
             paused: false,
+            interrupt: interrupt::Interruptible::default(),
         };
         self.tenants.insert(id, tenant);
         id
@@ -375,6 +397,7 @@ impl Tenant {
 
     fn effective(&self, device: usize) -> Option<Quota> {
         let mut quota = self.grants.get(device).copied().flatten()?.quota;
+        quota.memory_cap = least(quota.memory_cap, self.keeps(device));
         for (_, memory, compute) in self.members.values().flat_map(|member| &member.asks).filter(|ask| ask.0 == device)
         {
             quota.memory_cap = least(quota.memory_cap, *memory);

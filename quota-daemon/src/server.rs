@@ -2,6 +2,7 @@
 
 mod audit;
 mod clients;
+mod interrupts;
 mod listening;
 mod rates;
 mod requests;
@@ -115,7 +116,6 @@ pub struct Server {
     accepting: bool,
     /// Since a connection could not be accepted: not before then again.
     accept_again_at: Option<Instant>,
-    started: Instant,
     idle_since: Option<Instant>,
     stopping: bool,
     store: Store,
@@ -168,7 +168,6 @@ impl Server {
             connections_made: CONNECTION_FIRST,
             accepting: false,
             accept_again_at: None,
-            started: Instant::now(),
             idle_since: None,
             stopping: false,
             store,
@@ -268,6 +267,7 @@ impl Server {
         if self.registry.next_deadline_ms().is_some_and(|deadline_ms| deadline_ms <= now_ms) {
             let mut actions = Vec::new();
             self.registry.tick(now_ms, &mut actions);
+            self.registry.step_interruptions(now_ms, &self.pages, &mut actions);
             self.perform(actions);
         }
         if self.reconciler.is_due(now, &self.registry) {
@@ -293,8 +293,9 @@ impl Server {
 
     /// How long to sleep when nothing happens; for ever, most of the time.
     fn timeout(&self) -> Option<Timespec> {
-        let queue =
-            self.registry.next_deadline_ms().map(|deadline_ms| self.started + Duration::from_millis(deadline_ms));
+        let now_ms = self.now_ms();
+        let left = |deadline_ms: u64| Instant::now() + Duration::from_millis(deadline_ms.saturating_sub(now_ms));
+        let queue = self.registry.next_deadline_ms().map(left);
         let lists = self.lists.iter().map(|list| list.deadline).min();
         let idle = self.idle_since.zip(self.configuration.idle_exit).map(|(since, idle_exit)| since + idle_exit);
         let measures = self.measures.iter().map(|measure| measure.deadline).min();
@@ -312,8 +313,9 @@ impl Server {
         Some(Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() })
     }
 
+    /// Of the machine's monotonic clock, so that a deadline means the same to the next daemon.
     fn now_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+        now_ns() / 1_000_000
     }
 
     /// The process of a member is dead.
@@ -366,6 +368,7 @@ impl Server {
                     self.pages.forget(tenant);
                 }
                 Action::Audit(event) => self.record(*event),
+                Action::End { member, forced } => self.end_process(member, forced),
                 Action::Note(text) => log::line(LogLevel::Info, format_args!("{text}")),
             }
         }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 /// A descriptor from which the signals it was made for are read.
 #[derive(Debug)]
@@ -77,16 +78,19 @@ impl Signals {
         (read == wanted as isize).then_some(Received { number: info.ssi_signo as i32, by_process, uid, pid })
     }
 
-    /// Waits for the next signal.
-    pub fn wait(&self) -> Received {
-        loop {
-            if let Some(received) = self.next() {
-                return received;
-            }
-            let mut poll = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one valid entry.
-            unsafe { libc::poll(&mut poll, 1, -1) };
+    /// Waits for the next signal; none when `other` is ready before, or the time is over.
+    pub fn wait_beside(&self, other: Option<BorrowedFd<'_>>, timeout: Option<Duration>) -> Option<Received> {
+        if let Some(received) = self.next() {
+            return Some(received);
         }
+        let entry = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // A descriptor below zero is passed over.
+        let mut polls = [entry(self.file.as_raw_fd()), entry(other.map_or(-1, |other| other.as_raw_fd()))];
+        // A millisecond more: to wake just before would be to wake for nothing.
+        let most_ms = timeout.map_or(-1, |timeout| timeout.as_millis().min(1 << 30) as libc::c_int + 1);
+        // SAFETY: as many valid entries as are said.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, most_ms) };
+        self.next()
     }
 }
 

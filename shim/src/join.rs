@@ -178,6 +178,7 @@ impl Attempted {
             Ok(Some(member)) => {
                 let member = Box::into_raw(Box::new(member));
                 self.member.store(member, Ordering::Release);
+                shared.notices.member_made();
                 Standing::Member(leaked(member))
             }
             Ok(None) => {

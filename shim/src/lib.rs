@@ -5,11 +5,13 @@
 //! [`hooks::resolve`]. Behind them, [`hooks`] decide in safe code; [`process`] is the state they share.
 //!
 //! A guest in other people's processes: nothing happens before the first call of a driver function; then no
-//! output but one line on stderr for each cause, no signal handler, no exported helper, and no thread but one while launches
-//! are counted (`pace/keeper.rs`).
+//! output but one line on stderr for each cause, no signal handler, no exported helper but the few of `include/gpuquota.h`
+//! ([`api`]), and no thread but one while launches are counted (`pace/keeper.rs`) and one while the program wants to hear of
+//! notices ([`notices`]).
 #![deny(unsafe_code)]
 
 mod account;
+mod api;
 mod args;
 mod calls;
 mod devices;
@@ -30,6 +32,7 @@ mod log;
 mod meter;
 mod movable;
 mod names;
+mod notices;
 mod overhead;
 mod pace;
 mod pools;

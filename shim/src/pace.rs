@@ -10,12 +10,12 @@
 
 mod admit;
 mod captures;
-mod clock;
+pub(crate) mod clock;
 mod context;
 mod device;
 mod free;
 mod gate;
-mod keeper;
+pub(crate) mod keeper;
 mod predictor;
 mod streams;
 mod track;

@@ -10,6 +10,7 @@ use crate::join::Membership;
 use crate::live::Live;
 use crate::log;
 use crate::meter::Meter;
+use crate::notices::Notices;
 use crate::overhead::Overhead;
 use crate::pace::{self, Pace};
 use crate::pools::Pools;
@@ -34,6 +35,7 @@ pub(crate) struct Process {
     pub(crate) graphs: Mutex<Graphs>,
     pub(crate) functions: Mutex<Functions>,
     pub(crate) pace: Pace,
+    pub(crate) notices: Notices,
 }
 
 const UNKNOWN: u8 = 0;
@@ -120,6 +122,7 @@ fn start() -> u8 {
         graphs: Mutex::default(),
         functions: Mutex::default(),
         pace: Pace::default(),
+        notices: Notices::default(),
     }));
     let null = core::ptr::null_mut();
     match PROCESS.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {

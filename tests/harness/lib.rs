@@ -278,10 +278,8 @@ impl Job {
 
     /// Starts it, to be talked to.
     pub fn start(mut self) -> Running {
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = self.command.spawn().unwrap_or_else(|error| panic!("{:?}: {error}", self.command));
-        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        Running { child, stdin, lines: BufReader::new(stdout) }
+        self.command.stderr(Stdio::inherit());
+        Running::of(self.command)
     }
 }
 
@@ -293,6 +291,14 @@ pub struct Running {
 }
 
 impl Running {
+    /// Starts a command whose stderr goes wherever it says.
+    pub fn of(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (stdin, stdout) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+        Self { child, stdin, lines: BufReader::new(stdout) }
+    }
+
     /// Its pid.
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -9,6 +9,7 @@ pub mod audit;
 pub mod lock;
 pub mod memory;
 pub mod message;
+pub mod notice;
 pub mod page;
 pub mod secret;
 pub mod socket;

@@ -6,6 +6,7 @@
 
 use crate::Secret;
 use crate::audit::{AuditQuery, AuditRow};
+use crate::notice::{Action, JobNotice};
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
@@ -66,6 +67,43 @@ pub enum Request {
     /// Gives it back (admin).
     Resume {
         /// Whose.
+        tenant: String,
+    },
+    /// Has the tenant make room (admin). Answered by [`Reply::Done`] or [`Reply::Refused`].
+    Interrupt {
+        /// Whose processes.
+        tenant: String,
+        /// How long they have; what the document says when absent.
+        #[serde(default)]
+        grace_ms: Option<u64>,
+        /// What follows; what the job or the document says when absent.
+        #[serde(default)]
+        action: Option<Action>,
+    },
+    /// A member wants to hear of notices from now on, or no more. Not answered.
+    Listen {
+        /// Whether it does.
+        listens: bool,
+    },
+    /// A member has done what it wanted to before it is interrupted. Not answered.
+    Ready {
+        /// The notice's number.
+        notice: u32,
+    },
+    /// `gpuquota run` did what an [`crate::notice::Event::Checkpoint`] or `Restore` asked for, or couldn't. Not answered.
+    Moved {
+        /// The notice's number.
+        notice: u32,
+        /// Why not.
+        #[serde(default)]
+        failed: Option<String>,
+    },
+    /// `gpuquota run` comes back to a daemon that has taken its job back from the one before. Answered by [`Reply::Done`] or
+    /// [`Reply::Refused`].
+    Return {
+        /// [`PROTOCOL_VERSION`] of the client.
+        version: u32,
+        /// The job's tenant.
         tenant: String,
     },
     /// Replaces the daemon's document (admin).
@@ -172,6 +210,12 @@ pub struct Admit {
     /// Wait for room: milliseconds, or for ever; absent means don't.
     #[serde(default)]
     pub queue: Option<QueueLimit>,
+    /// What is to follow when it has to make room; what the document says when absent.
+    #[serde(default)]
+    pub on_interrupt: Option<Action>,
+    /// It hears of a notice, by a signal or a command.
+    #[serde(default)]
+    pub hears: bool,
 }
 
 /// How long a job waits for room.
@@ -221,6 +265,8 @@ pub enum Reply {
         /// What it waits for, for people.
         reason: String,
     },
+    /// The job has to make room, or has its place back; told to `gpuquota run` at any time after [`Reply::Granted`].
+    Notice(JobNotice),
     /// No; with the reason for people.
     Refused {
         /// One line that names the setting, the value and what would be right.
@@ -338,6 +384,9 @@ pub struct ProcessRow {
     pub weight: u32,
     pub priority: String,
     pub state: String,
+    /// Why it is in that state, where somebody else wants it so.
+    #[serde(default)]
+    pub state_reason: Option<String>,
     /// RFC 3339, UTC.
     pub started: String,
 }

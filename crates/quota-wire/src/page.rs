@@ -1,12 +1,14 @@
 //! The quota page: what a tenant may use, written by the daemon and read on every path that decides.
 
+use crate::notice::Notice;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use quota_core::ledger::{DEVICES_MAX, DeviceId};
 use quota_core::{Bytes, Percent, Priority};
 
 /// Marks an initialised page ("gpuqpage").
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuqpage");
-/// Layout version; raised whenever the meaning of any byte changes.
+/// Layout version; raised whenever the meaning of any byte changes. What was reserved may get one under which zero is what
+/// held before: then pages of both ages are read rightly by daemons and processes of both.
 pub const VERSION: u32 = 3;
 /// What a process finds at the gate of a device before it launches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,15 +60,20 @@ const NO_CAP: u64 = u64::MAX;
 pub struct QuotaPage {
     magic: AtomicU64,
     version: AtomicU32,
-    _reserved: AtomicU32,
-    /// Grows with every change of anything below.
+    /// The number of the tenant's last notice, 0 for none; a futex. Changes after what it is about.
+    notice: AtomicU32,
+    /// Grows with every change of any quota below.
     epoch: AtomicU64,
     /// Grows with every change of any gate, so that a process that was free on all its devices sees with one load
     /// that it still is.
     gates_epoch: AtomicU64,
     /// When the daemon last looked after the gates, in nanoseconds of its monotonic clock. Moves while anybody waits.
     heartbeat_ns: AtomicU64,
-    _reserved_line: [AtomicU64; 3],
+    /// What the notice says, [`Notice::to_word`].
+    notice_word: AtomicU64,
+    /// When its grace is over, in nanoseconds of the daemon's monotonic clock.
+    notice_until_ns: AtomicU64,
+    _reserved_line: AtomicU64,
     devices: [DeviceQuota; DEVICES_MAX],
 }
 
@@ -230,6 +237,38 @@ impl QuotaPage {
     /// The daemon's side of the above.
     pub fn beat(&self, now_ns: u64) {
         self.heartbeat_ns.store(now_ns, Ordering::Release);
+    }
+
+    /// The tenant's last notice, and when its grace is over, in nanoseconds of the daemon's monotonic clock.
+    pub fn notice(&self) -> Option<(Notice, u64)> {
+        // Another try only when a notice came in the middle; the next change of the number tells of what is missed.
+        for _ in 0..4 {
+            // Acquire pairs with the Release of `tell`: who sees the number sees what it stands for, or what comes after,
+            // of which the word knows.
+            let number = self.notice.load(Ordering::Acquire);
+            let word = self.notice_word.load(Ordering::Acquire);
+            let until_ns = self.notice_until_ns.load(Ordering::Acquire);
+            if let Some(notice) = Notice::from_word(number, word) {
+                return Some((notice, until_ns));
+            }
+        }
+        None
+    }
+
+    /// The number of the last notice: a futex shared between processes.
+    pub fn notice_number(&self) -> &AtomicU32 {
+        &self.notice
+    }
+
+    /// The daemon's side: makes it the last one. True when it was another before; whoever waits is then to be woken.
+    pub fn tell(&self, notice: Notice, now_ns: u64) -> bool {
+        if self.notice.load(Ordering::Relaxed) == notice.number {
+            return false;
+        }
+        self.notice_until_ns.store(now_ns + u64::from(notice.grace_ms) * 1_000_000, Ordering::Release);
+        self.notice_word.store(notice.to_word(), Ordering::Release);
+        self.notice.store(notice.number, Ordering::Release);
+        true
     }
 
     fn device(&self, device: DeviceId) -> &DeviceQuota {

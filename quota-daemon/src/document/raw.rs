@@ -108,6 +108,8 @@ pub(super) struct RawScheduling {
     pub(super) preemption: Option<bool>,
     pub(super) placement: Option<Scalar>,
     pub(super) aging: Option<Scalar>,
+    pub(super) grace: Option<Scalar>,
+    pub(super) interrupt: Option<Scalar>,
 }
 
 #[derive(serde::Deserialize)]

@@ -1,4 +1,5 @@
 use super::*;
+use quota_wire::notice::Action;
 
 const FULL: &str = r#"
 socket: /run/gpuquota/gpuquota.sock
@@ -156,4 +157,22 @@ fn scheduling_is_read_and_has_defaults() {
         assert_eq!(rules(&format!("scheduling: {{quantum: {text}}}\n")).quantum, quantum);
     }
     assert!(!rules("scheduling: {preemption: false}\n").preemption && Rules::default().preemption);
+}
+
+#[test]
+fn jobs_make_room_where_the_document_says_so() {
+    let interrupts = |text: &str| Document::parse(text).expect("legal").interrupts;
+    assert!(
+        !interrupts("scheduling: {policy: fifo}\n").preemption,
+        "device time is preempted without a word, jobs aren't"
+    );
+    let default = interrupts("scheduling: {preemption: true}\n");
+    assert_eq!((default.preemption, default.grace_ms, default.manner), (true, 30_000, Action::Pause));
+    let all = interrupts("scheduling: {preemption: true, grace: 1m 500ms, interrupt: checkpoint}\n");
+    assert_eq!((all.grace_ms, all.manner), (60_500, Action::Checkpoint));
+    assert_eq!(interrupts("scheduling: {grace: 0s, interrupt: terminate}\n").grace_ms, 0);
+    for wrong in ["{grace: 11m}", "{grace: soon}", "{interrupt: kill}"] {
+        let error = Document::parse(&format!("scheduling: {wrong}\n")).expect_err(wrong).to_string();
+        assert!(error.contains("expected") && error.starts_with("scheduling."), "{error}");
+    }
 }

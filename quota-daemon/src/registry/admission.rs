@@ -3,7 +3,7 @@
 use super::pools::Whose;
 use super::{GUARANTEED_MAX, Registry, SharedDevice, Tenant, TenantId};
 use core::fmt;
-use quota_core::{Bytes, Percent};
+use quota_core::{Bytes, Percent, Priority};
 use quota_wire::page::{Quota, firm_part};
 
 /// Tenants that a reason names.
@@ -40,7 +40,7 @@ impl Registry {
         for (index, quota) in wants {
             self.fits_now(*index, quota, whose)?;
             if as_job {
-                self.takes_another_job(*index, except)?;
+                self.takes_another_job(*index, except, quota.priority)?;
             }
         }
         Ok(())
@@ -64,12 +64,13 @@ impl Registry {
 
     /// Memory that all tenants but `except` have been granted on a device.
     pub(super) fn granted(&self, device: usize, except: Option<TenantId>) -> Bytes {
-        Bytes(self.holders(device, except).map(|(_, memory)| memory.0).sum())
+        // Of those that are interrupted, what they keep.
+        self.granted_to(device, except, Priority::High)
     }
 
     /// What of that can't be moved to the host.
     pub(super) fn firm(&self, device: usize, except: Option<TenantId>) -> Bytes {
-        Bytes(self.firm_holders(device, except).map(|(_, memory)| memory.0).sum())
+        self.firm_to(device, except, Priority::High)
     }
 
     /// Tenants with a memory quota on a device, which they have not of another tenant's.
@@ -126,12 +127,12 @@ impl Registry {
             (Some(pool), Some(_)) => self.pool_gives(pool, index, quota, whose.tenant)?,
             _ => self.memory_fits(index, quota, whose.tenant)?,
         }
-        self.guarantee_fits(index, quota.guarantee, whose)
+        self.guarantee_fits(index, quota, whose)
     }
 
     fn memory_fits(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
         let device = &self.devices[index];
-        let (capacity, firm_granted) = (device.capacity(), self.firm(index, except));
+        let (capacity, firm_granted) = (device.capacity(), self.firm_to(index, except, quota.priority));
         if let Some(asked) = firm(quota).filter(|asked| asked.0 + firm_granted.0 > capacity.0) {
             let asked = asked_in_words(asked, quota);
             let granted = in_words(self.firm_holders(index, except));
@@ -143,7 +144,7 @@ impl Registry {
                 Bytes(capacity.0.saturating_sub(firm_granted.0)).human()
             )));
         }
-        let (most, granted) = (device.quotas_max(), self.granted(index, except));
+        let (most, granted) = (device.quotas_max(), self.granted_to(index, except, quota.priority));
         if let Some(asked) = quota.memory_cap.filter(|asked| asked.0 + granted.0 > most.0) {
             return Err(NoRoom::NotNow(format!(
                 "{} on device {index} do not fit: {} may be granted ({} times {} capacity), {} granted to {}, {} left",
@@ -182,12 +183,12 @@ impl Registry {
         Ok(())
     }
 
-    fn guarantee_fits(&self, index: usize, asked: Option<Percent>, whose: Whose) -> Result<(), NoRoom> {
-        let Some(asked) = asked else { return Ok(()) };
+    fn guarantee_fits(&self, index: usize, quota: &Quota, whose: Whose) -> Result<(), NoRoom> {
+        let Some(asked) = quota.guarantee else { return Ok(()) };
         if let (Some(pool), Some(all)) = (whose.pool, self.pool_guarantee(whose.pool, index)) {
             return self.pool_guarantees(pool, index, asked, all, whose.tenant);
         }
-        let promised = self.guaranteed(index, whose.tenant);
+        let promised = self.guaranteed_to(index, whose.tenant, quota.priority);
         if asked.hundredths() + promised <= GUARANTEED_MAX {
             return Ok(());
         }
@@ -218,14 +219,12 @@ impl Registry {
 
     /// What all tenants but `except` are guaranteed on a device, in hundredths of a percent.
     pub(super) fn guaranteed(&self, device: usize, except: Option<TenantId>) -> u32 {
-        let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
-        let others = others.filter(|(_, tenant)| self.pool_guarantee(tenant.pool, device).is_none());
-        others.map(|(_, tenant)| tenant.guaranteed(device)).sum()
+        self.guaranteed_to(device, except, Priority::High)
     }
 
-    fn takes_another_job(&self, index: usize, except: Option<TenantId>) -> Result<(), NoRoom> {
+    fn takes_another_job(&self, index: usize, except: Option<TenantId>, class: Priority) -> Result<(), NoRoom> {
         let Some(most) = self.devices[index].jobs_max else { return Ok(()) };
-        let running = self.jobs_on(index, except);
+        let running = self.jobs_against(index, except, class);
         if running < most as usize {
             return Ok(());
         }
@@ -255,7 +254,7 @@ impl SharedDevice {
 }
 
 impl Tenant {
-    fn guaranteed(&self, device: usize) -> u32 {
+    pub(super) fn guaranteed(&self, device: usize) -> u32 {
         self.grants[device].and_then(|grant| grant.quota.guarantee).map_or(0, Percent::hundredths)
     }
 }

@@ -7,7 +7,7 @@
 use super::admission::{NoRoom, firm};
 use super::job::Job;
 use super::pools::Whose;
-use super::{Registry, TenantId};
+use super::{Registry, Tenant, TenantId};
 use quota_core::Bytes;
 use quota_wire::page::Quota;
 
@@ -68,8 +68,8 @@ impl Registry {
         }
         if let Some(pool) = room(pool) {
             let needs: Vec<u64> = wanted.iter().map(|quota| quota.memory_cap.map_or(0, |cap| cap.0)).collect();
-            let parts = self.parts(pool).filter_map(|(_, part)| Some(part.grants[index]?.quota.memory_cap?.0));
-            let left = self.left_of_pool(pool, index, None).0;
+            let parts = self.parts(pool).filter_map(|(_, part)| part.may_free(index));
+            let left = self.left_of_pool(pool, index, None, quota.priority).0;
             return quota.memory_cap.unwrap_or_default().0 <= spare(left, &needs, &parts.collect::<Vec<_>>());
         }
         let device = &self.devices[index];
@@ -77,7 +77,8 @@ impl Registry {
             let part_of = |quota: &Quota| part(quota).map_or(0, |part| part.0);
             let needs: Vec<u64> = wanted.iter().map(part_of).collect();
             let ending = self.tenants.values().filter(|it| !it.is_standing() && room(it.pool).is_none());
-            let running: Vec<u64> = ending.filter_map(|tenant| Some(part(&tenant.grants[index]?.quota)?.0)).collect();
+            let frees = |tenant: &Tenant| Some(part(&tenant.grants[index]?.quota)?.0.min(tenant.may_free(index)?));
+            let running: Vec<u64> = ending.filter_map(frees).collect();
             part_of(quota) <= spare(most.0.saturating_sub(granted.0), &needs, &running)
         };
         leaves(device.capacity(), self.firm(index, None), firm)

@@ -168,7 +168,7 @@ impl Registry {
         }
     }
 
-    fn about_change(&self, id: TenantId, change: &str, message: &str) -> AuditEvent {
+    pub(super) fn about_change(&self, id: TenantId, change: &str, message: &str) -> AuditEvent {
         let event = self.about_tenant(AuditKind::Changed, id);
         let own = format!("tenant {}: ", self.tenants[&id].name);
         let reason = message.strip_prefix(&own).unwrap_or(message).to_owned();

@@ -100,7 +100,7 @@ impl SharedDevice {
 impl Registry {
     /// Makes the document's rules hold for the devices.
     pub(super) fn set_rules(&mut self, document: &Document) -> Result<(), String> {
-        (self.rules, self.admission) = (document.scheduling, document.admission);
+        (self.rules, self.admission, self.interrupts) = (document.scheduling, document.admission, document.interrupts);
         (self.device_rules, self.variants) = (document.devices.clone(), document.variants.clone());
         // What will hold at some time must go with the devices now.
         for at in 0..self.variants.len() {

@@ -178,7 +178,8 @@ impl Registry {
         let tenant = self.tenants.get_mut(&id).expect("the caller has found it");
         let binding = binding(tenant, asks, &self.devices);
         let changed = !wants.is_empty() || !binding.is_empty();
-        let member = Member { peer: peer.clone(), command: clean(&hello.command), slot, sees, asks: binding };
+        let (command, asks) = (clean(&hello.command), binding);
+        let member = Member { peer: peer.clone(), command, slot, sees, asks, listens: false, ready: 0 };
         tenant.members.insert(connection, member);
         self.changed.insert(id);
         Ok((slot, changed))

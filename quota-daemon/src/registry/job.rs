@@ -22,6 +22,10 @@ pub(super) struct Job {
     /// So many of them; all, where nothing is said.
     pub(super) count: Option<usize>,
     pub(super) wish: Wish,
+    /// What is to follow when it has to make room.
+    pub(super) on_interrupt: Option<quota_wire::notice::Action>,
+    /// It hears of a notice, by a signal or a command.
+    pub(super) hears: bool,
 }
 
 /// What a person asks for, of a job or of a change; the same on every device.
@@ -114,6 +118,8 @@ impl Registry {
             devices,
             count,
             wish: Wish { dynamic: admit.oversubscribe, ..wish },
+            on_interrupt: admit.on_interrupt,
+            hears: admit.hears,
         })
     }
 }

@@ -31,7 +31,7 @@ enum Party {
 const WHOLE: u128 = 1_000_000_000;
 
 /// What one goes by; the least is next.
-type Rank = (Reverse<u64>, u128, u64);
+type Rank = (Reverse<bool>, Reverse<u64>, u128, u64);
 
 impl Registry {
     /// Sorts those who wait: who is next comes first.
@@ -64,6 +64,7 @@ impl Registry {
         let policy = self.rules.policy;
         let shares =
             if matches!(policy, Policy::Fair | Policy::PriorityFair) { self.shares() } else { BTreeMap::new() };
+        let makers = self.makers_of_room();
         let rank = |waiting: &Waiting| {
             let age = self.now_ms.saturating_sub(waiting.since_ms) / self.aging_ms();
             let class = self.class_of(&waiting.job) as u64;
@@ -73,7 +74,9 @@ impl Registry {
                 Policy::Priority | Policy::PriorityFair => class + age,
             };
             let share = shares.get(&self.party_of(&waiting.job)).copied().unwrap_or_default();
-            (waiting.arrival, (Reverse(level), share, waiting.arrival))
+            // What others make room for is for whom they make it.
+            let has_makers = makers.contains(&waiting.connection);
+            (waiting.arrival, (Reverse(has_makers), Reverse(level), share, waiting.arrival))
         };
         self.waiting.iter().map(rank).collect()
     }

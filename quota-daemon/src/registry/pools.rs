@@ -8,7 +8,7 @@
 use super::admission::NoRoom;
 use super::{Action, Grant, Registry, Tenant, TenantId, WEIGHT_DEFAULT};
 use quota_core::compute::Pool;
-use quota_core::{Bytes, Percent};
+use quota_core::{Bytes, Percent, Priority};
 use quota_wire::page::Quota;
 
 /// Whose a job or a process is, or would be.
@@ -83,13 +83,19 @@ impl Registry {
         }
     }
 
-    /// What a part may get of a pool's memory now: nothing while processes of no part have the rest.
-    pub(super) fn left_of_pool(&self, pool: TenantId, index: usize, except: Option<TenantId>) -> Bytes {
+    /// What a part of that class may get of a pool's memory now: nothing while processes of no part have the rest.
+    pub(super) fn left_of_pool(
+        &self,
+        pool: TenantId,
+        index: usize,
+        except: Option<TenantId>,
+        class: Priority,
+    ) -> Bytes {
         let cap = self.pool_memory(Some(pool), index).unwrap_or_default();
         if self.tenants[&pool].is_active() {
             return Bytes(0);
         }
-        Bytes(cap.0.saturating_sub(self.memory_of_parts(pool, index, except).0))
+        Bytes(cap.0.saturating_sub(self.held_of_pool(pool, index, except, class).0))
     }
 
     /// A process of no part needs something that the parts leave.
@@ -138,7 +144,7 @@ impl Registry {
         except: Option<TenantId>,
     ) -> Result<(), NoRoom> {
         let asked = quota.memory_cap.unwrap_or_default();
-        if asked <= self.left_of_pool(pool, index, except) {
+        if asked <= self.left_of_pool(pool, index, except, quota.priority) {
             return Ok(());
         }
         let (name, asked) = (&self.tenants[&pool].name, asked.human());

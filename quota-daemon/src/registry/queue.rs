@@ -12,6 +12,7 @@ use crate::peer::{Peer, clean};
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::{Admit, Granted, QueueLimit, Reply};
 use quota_wire::page::Quota;
+use std::collections::BTreeSet;
 
 /// A job in the queue.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,6 +36,18 @@ enum Patience {
     Until(u64),
     /// Until there is room.
     Forever,
+    /// Only while others make room for it.
+    WhileRoomIsMade,
+}
+
+impl Waiting {
+    /// When its wait is over. For whom others make room, that is waited for.
+    fn deadline_besides(&self, makers: &BTreeSet<ConnectionId>) -> Option<u64> {
+        match self.patience {
+            Patience::Until(deadline_ms) if !makers.contains(&self.connection) => Some(deadline_ms),
+            _ => None,
+        }
+    }
 }
 
 /// What is to be granted, by the number of the device.
@@ -85,6 +98,10 @@ impl Registry {
             Some(QueueLimit::Forever) => Patience::Forever,
             Some(QueueLimit::Milliseconds(patience)) => Patience::Until(now_ms.saturating_add(patience)),
         };
+        let patience = match patience {
+            Patience::None if self.may_interrupt(&job) => Patience::WhileRoomIsMade,
+            patience => patience,
+        };
         self.arrivals += 1;
         let (arrival, since_ms) = (self.arrivals, self.now_ms);
         self.waiting.push_back(Waiting { connection, job, arrival, since_ms, patience, told: None });
@@ -100,8 +117,8 @@ impl Registry {
     /// Refuses what has waited for too long.
     pub fn tick(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         self.pass_time(now_ms);
-        let expired =
-            |waiting: &Waiting| matches!(waiting.patience, Patience::Until(deadline_ms) if deadline_ms <= now_ms);
+        let makers = self.makers_of_room();
+        let expired = |it: &Waiting| it.deadline_besides(&makers).is_some_and(|deadline_ms| deadline_ms <= now_ms);
         let (gone, left) = self.waiting.drain(..).partition::<Vec<_>, _>(expired);
         self.waiting = left.into();
         for waiting in gone {
@@ -132,21 +149,48 @@ impl Registry {
 
     /// When [`Registry::tick`] has something to do.
     pub fn next_deadline_ms(&self) -> Option<u64> {
-        let deadline = |waiting: &Waiting| match waiting.patience {
-            Patience::Until(deadline_ms) => Some(deadline_ms),
-            Patience::None | Patience::Forever => None,
+        let makers = self.makers_of_room();
+        let ends = self.waiting.iter().filter_map(|waiting| waiting.deadline_besides(&makers)).min();
+        [ends, self.next_rise_ms(), self.next_interruption_ms()].into_iter().flatten().min()
+    }
+
+    /// True while the job of a connection waits.
+    pub(super) fn waits(&self, connection: ConnectionId) -> bool {
+        self.waiting.iter().any(|waiting| waiting.connection == connection)
+    }
+
+    /// Who waits, those of a higher class first, and whether they asked to wait.
+    pub(super) fn waiting_by_class(&self) -> Vec<(ConnectionId, bool)> {
+        let mut all: Vec<&Waiting> = self.waiting.iter().collect();
+        all.sort_by_cached_key(|waiting| core::cmp::Reverse(self.class_of(&waiting.job)));
+        all.into_iter().map(|waiting| (waiting.connection, waiting.patience != Patience::WhileRoomIsMade)).collect()
+    }
+
+    /// The job that waits on a connection.
+    pub(super) fn waiting_job(&self, connection: ConnectionId) -> Option<Job> {
+        self.waiting.iter().find(|waiting| waiting.connection == connection).map(|waiting| waiting.job.clone())
+    }
+
+    /// For a job that didn't ask to wait, nobody makes room.
+    pub(super) fn refuse_unqueued(&mut self, connection: ConnectionId, actions: &mut Vec<Action>) {
+        let Some(job) = self.waiting_job(connection) else { return };
+        let reason = match self.plan(&job, core::iter::empty()) {
+            Ok(_) => format!("{} jobs wait for room before it", self.waiting.len() - 1),
+            Err(no_room) => no_room.to_string(),
         };
-        self.waiting.iter().filter_map(deadline).chain(self.next_rise_ms()).min()
+        self.waiting.retain(|waiting| waiting.connection != connection);
+        refuse(connection, self.about_job(AuditKind::Refused, &job), format!("{reason}; wait with --queue"), actions);
     }
 
     /// Gives places to those who wait and now fit, and tells the others what has changed for them.
     pub(super) fn pump(&mut self, actions: &mut Vec<Action>) {
+        self.stirred = true;
         // Each round takes one out, so there are no more rounds than jobs.
         loop {
             self.put_in_order();
             let (at, outcome) = match self.first_to_leave() {
                 Ok(found) => found,
-                Err(reasons) => return self.tell(reasons, actions),
+                Err(reasons) => return self.tell_waiting(reasons, actions),
             };
             let Some(waiting) = self.waiting.remove(at) else { return };
             match outcome {
@@ -170,7 +214,7 @@ impl Registry {
                 Err(NoRoom::Behind) if waiting.patience == Patience::None => {
                     format!("{at} jobs wait for room before it")
                 }
-                Err(reason) => reason.to_string(),
+                Err(reason) => self.making_room_in_words(waiting.connection).unwrap_or_else(|| reason.to_string()),
             };
             if waiting.patience == Patience::None {
                 return Ok((at, Err(format!("{reason}; wait with --queue"))));
@@ -181,9 +225,12 @@ impl Registry {
     }
 
     /// Tells those who wait their position and why, where it has changed.
-    fn tell(&mut self, reasons: Vec<String>, actions: &mut Vec<Action>) {
+    fn tell_waiting(&mut self, reasons: Vec<String>, actions: &mut Vec<Action>) {
+        // One that doesn't wait unless others make room is told once they do, or it waits for its turn to have them do it.
+        let makers = self.makers_of_room();
+        let is_told = |waiting: &Waiting| waiting.patience != Patience::WhileRoomIsMade || !makers.is_empty();
         let fresh: Vec<AuditEvent> = (self.waiting.iter().zip(&reasons))
-            .filter(|(waiting, _)| waiting.told.is_none())
+            .filter(|(waiting, _)| waiting.told.is_none() && is_told(waiting))
             .map(|(waiting, reason)| AuditEvent {
                 reason: Some(reason.clone()),
                 ..self.about_job(AuditKind::Queued, &waiting.job)
@@ -192,7 +239,7 @@ impl Registry {
         fresh.into_iter().for_each(|event| note(event, actions));
         for (position, (waiting, reason)) in self.waiting.iter_mut().zip(reasons).enumerate() {
             let told = (position as u32, reason);
-            if waiting.told.as_ref() != Some(&told) {
+            if is_told(waiting) && waiting.told.as_ref() != Some(&told) {
                 let (position, reason) = told.clone();
                 actions.push(Action::Reply(waiting.connection, Reply::Waiting { position, reason }));
                 waiting.told = Some(told);
@@ -252,8 +299,13 @@ impl Registry {
             self.make_tenant(name, job.uid, Origin::Job, plan.whose.pool)
         });
         self.grant(id, &plan.wants);
+        self.changed.insert(id);
+        // Nobody waits for those any more.
+        self.begun_for(connection).into_iter().for_each(|id| self.changed.insert(id));
         let tenant = self.tenants.get_mut(&id).expect("it has just got its place");
         tenant.jobs.insert(connection);
+        tenant.interrupt.manner = job.on_interrupt.or(tenant.interrupt.manner);
+        tenant.interrupt.hears |= job.hears;
         let granted = Granted {
             tenant: tenant.name.clone(),
             devices: plan.devices.iter().map(|index| self.devices[*index].uuid_text.clone()).collect(),

@@ -29,6 +29,9 @@ pub struct TenantRecord {
     /// Whether its compute is withheld.
     #[serde(default)]
     pub paused: bool,
+    /// How it is with making room for others.
+    #[serde(default)]
+    pub interrupt: super::InterruptionRecord,
 }
 
 /// Where a tenant came from.
@@ -79,6 +82,8 @@ pub struct MemberRecord {
     command: String,
     sees: Vec<String>,
     asks: Vec<(String, Option<u64>, Option<u32>)>,
+    #[serde(default)]
+    listens: bool,
 }
 
 /// A process, so that another one with its pid isn't taken for it.
@@ -197,6 +202,7 @@ impl Registry {
                     (uuid(*device), memory.map(|cap| cap.0), compute.map(Percent::hundredths))
                 })
                 .collect(),
+            listens: member.listens,
         };
         Some(TenantRecord {
             name: tenant.name.clone(),
@@ -211,6 +217,7 @@ impl Registry {
             jobs: tenant.jobs.iter().filter_map(|job| process_of(*job)).collect(),
             pool: tenant.pool.and_then(|pool| Some(self.tenants.get(&pool)?.name.clone())),
             paused: tenant.paused,
+            interrupt: self.interruption_record(id),
         })
     }
 
@@ -270,6 +277,7 @@ impl Registry {
         tenant.members.extend(members);
         tenant.jobs.extend(jobs);
         tenant.paused = record.paused;
+        self.adopt_interruption(id, &record.interrupt);
         self.changed.insert(id);
         id
     }
@@ -297,6 +305,8 @@ impl Registry {
             slot: record.slot,
             sees: record.sees.iter().filter_map(|uuid| self.device_with(uuid)).collect(),
             asks: record.asks.iter().filter_map(ask).collect(),
+            listens: record.listens,
+            ready: 0,
         }
     }
 

@@ -301,7 +301,9 @@ fn with_compute(row: ProcessRow, tenant: &Tenant, name: MemberName, view: &View<
     let device = row.device as usize;
     let used = member_percent(name, device, view);
     let claim = view.usage.compute(name.tenant, name.slot, device).unwrap_or_default();
+    let interruption = tenant.interruption_in_words();
     let state = match () {
+        () if interruption.is_some() => interruption.as_ref().map_or(RUNNING, |(state, _)| *state),
         () if tenant.paused => "paused",
         () if claim.waiting > 0 && claim.counted => "waiting",
         () if claim.throttled > 0 => "throttled",
@@ -315,6 +317,7 @@ fn with_compute(row: ProcessRow, tenant: &Tenant, name: MemberName, view: &View<
         compute_waited_seconds: seconds(claim.waited_ns, view.now_ns),
         compute_waiting: claim.waiting.min(WAITING_MAX),
         state: state.to_owned(),
+        state_reason: interruption.map(|(_, reason)| reason),
         ..row
     }
 }

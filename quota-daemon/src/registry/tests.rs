@@ -5,6 +5,7 @@ mod compute;
 mod document;
 mod dynamic;
 mod identity;
+mod interrupt;
 mod order;
 mod placement;
 mod pools;

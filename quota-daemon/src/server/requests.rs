@@ -46,6 +46,7 @@ pub(super) struct Measure {
 
 impl Server {
     pub(super) fn answer(&mut self, id: ConnectionId, request: Request) {
+        let Some(request) = self.hear(id, request) else { return };
         let mut actions = Vec::new();
         match request {
             Request::Hello(hello) => return self.hello(id, &hello),
@@ -86,7 +87,11 @@ impl Server {
         let done = match request {
             Request::Set(change) => self.registry.set(&change, &self.pages, &mut actions),
             Request::Pause { tenant } => self.registry.pause(&tenant, true, &mut actions),
-            Request::Resume { tenant } => self.registry.pause(&tenant, false, &mut actions),
+            Request::Resume { tenant } => self.registry.resume(&tenant, &mut actions),
+            Request::Interrupt { tenant, grace_ms, action } => {
+                let now_ms = self.now_ms();
+                self.registry.interrupt(&tenant, grace_ms, action, now_ms, &mut actions)
+            }
             Request::Apply { document } => self.apply(&document, &mut actions),
             Request::Preview { document } => Document::parse(&document)
                 .and_then(Document::with_secrets)

@@ -4,7 +4,7 @@
 use core::sync::atomic::AtomicU32;
 
 /// Nanoseconds of the monotonic clock, which all processes and the daemon share; answered without a system call.
-pub(super) fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel fills the structure.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
@@ -24,7 +24,7 @@ pub(super) fn sleep_ns(ns: u64) {
 
 /// Waits until somebody wakes the word, for at most `ns`; not at all when it isn't `expected`. Of this process alone, or of all
 /// that have the memory.
-pub(super) fn wait_on(word: &AtomicU32, expected: u32, ns: u64, is_shared: bool) {
+pub(crate) fn wait_on(word: &AtomicU32, expected: u32, ns: u64, is_shared: bool) {
     let private = if is_shared { 0 } else { libc::FUTEX_PRIVATE_FLAG };
     let time = timespec(ns);
     // SAFETY: the word is mapped for as long as the reference lives, readable at least, which is all that waiting needs.

@@ -50,7 +50,7 @@ impl Keeper {
         if failed_at != 0 && now.saturating_sub(failed_at) < RETRY_NS || self.runs.swap(true, Ordering::AcqRel) {
             return;
         }
-        if !start_thread() {
+        if !start_thread(main, STACK_BYTES) {
             self.failed_at_ns.store(now, Ordering::Relaxed);
             self.runs.store(false, Ordering::Release);
         }
@@ -114,8 +114,8 @@ unsafe extern "C" {
     fn gpuquota_start_thread(main: extern "C" fn(*mut c_void) -> *mut c_void, stack_bytes: usize) -> libc::c_int;
 }
 
-/// Makes the thread, which gets none of the program's signals.
-fn start_thread() -> bool {
+/// Makes a thread of ours, which gets none of the program's signals.
+pub(crate) fn start_thread(main: extern "C" fn(*mut c_void) -> *mut c_void, stack_bytes: usize) -> bool {
     // SAFETY: sets of signals are plain data, for which zeros are valid.
     let (mut all, mut before) =
         unsafe { (core::mem::zeroed::<libc::sigset_t>(), core::mem::zeroed::<libc::sigset_t>()) };
@@ -127,7 +127,7 @@ fn start_thread() -> bool {
         return false;
     }
     // SAFETY: `main` takes no argument and lives as long as the library, which is never unloaded.
-    let started = unsafe { gpuquota_start_thread(main, STACK_BYTES) } != 0;
+    let started = unsafe { gpuquota_start_thread(main, stack_bytes) } != 0;
     // SAFETY: as above.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &before, core::ptr::null_mut()) };
     started

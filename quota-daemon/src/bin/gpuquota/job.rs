@@ -1,6 +1,9 @@
 //! The job itself: started, told what we are told, its end passed on.
 
+pub(crate) mod interruption;
+
 use crate::Failure;
+use interruption::Interruption;
 use quota_daemon::signals::Signals;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -59,7 +62,11 @@ fn failed(name: &std::ffi::OsStr, error: &io::Error) -> Failure {
 }
 
 /// Runs the command to its end and answers its exit status: 128 and the signal's number when one ended it.
-pub(crate) fn run(command: &[OsString], environment: &[(String, String)]) -> Result<u8, Failure> {
+pub(crate) fn run(
+    command: &[OsString],
+    environment: &[(String, String)],
+    mut interruption: Interruption,
+) -> Result<u8, Failure> {
     let mut numbers = PASSED_ON.to_vec();
     numbers.push(libc::SIGCHLD);
     // Blocked before the child is made, so that no signal is lost between its start and our wait.
@@ -70,11 +77,17 @@ pub(crate) fn run(command: &[OsString], environment: &[(String, String)]) -> Res
     let mut child = job.spawn().map_err(|error| failed(&command[0], &error))?;
     loop {
         match child.try_wait() {
-            Ok(Some(status)) => return Ok(status_of(status)),
+            Ok(Some(status)) => {
+                if let Some(why) = interruption.ended() {
+                    eprintln!("gpuquota: {why}");
+                }
+                return Ok(status_of(status));
+            }
             Ok(None) => {}
             Err(error) => return Err(Failure::new(format!("the command can't be waited for: {error}"))),
         }
-        let received = signals.wait();
+        interruption.turn(&child, &signals);
+        let Some(received) = signals.wait_beside(interruption.connection(), interruption.timeout()) else { continue };
         // The terminal's keys reach the whole foreground group, so the child has had those already.
         if received.number != libc::SIGCHLD && received.by_process {
             pass_on(&child, received.number);

@@ -10,6 +10,7 @@ mod demo_job;
 mod doctor;
 mod environment;
 mod job;
+mod mover;
 mod options;
 mod run;
 mod set;
@@ -66,6 +67,8 @@ fn main() -> ExitCode {
         Command::Resume(options) => set::pause(&options.tenant, false),
         Command::Apply(options) => set::apply(&options.file, options.dry_run),
         Command::Audit(options) => audit::audit(&options),
+        Command::Interrupt(options) => set::interrupt(&options),
+        Command::Move(options) => mover::run(&options),
         Command::Env(options) => environment::print(&options),
         Command::Doctor(options) => doctor::doctor(options.output),
         Command::Demo(options) => demo::demo(&options),

@@ -1,11 +1,14 @@
 //! The command line, and the values on it.
 
 use crate::Failure;
+use crate::job::interruption::{Told, signal_number};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use quota_core::settings::{
     PRIORITY_FORM, SettingError, TENANT_FORM, WEIGHT_FORM, parse_priority, parse_tenant, parse_weight,
 };
 use quota_core::{MemorySize, Percent, Priority, units};
+use quota_daemon::document::parse_grace;
+use quota_wire::notice::{ACTION_FORM, Action};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -26,7 +29,8 @@ pub(crate) enum Command {
     /// SHARE, CAP and GUARANTEE are percent of the device's time, SHARE over the last second. THROTTLED is the time for which the
     /// process was held back by its cap, WAITED that in which it waited for its turn, WAITING the threads that do so now.
     /// STATE is running, waiting (for its turn), throttled (by its cap), paused, idle, unmanaged (no quota) or foreign
-    /// (no member). In JSON, names end in their unit.
+    /// (no member); of a job that makes room for another one, notified, interrupted, checkpointed or ending, with the reason in
+    /// the last column of -o wide. In JSON, names end in their unit.
     Ps(ShowOptions),
     /// Show the devices: capacity, granted, used, compute, driver, MIG, health
     ///
@@ -37,7 +41,11 @@ pub(crate) enum Command {
     Set(SetOptions),
     /// Withhold a tenant's compute; its memory stays
     Pause(TenantOptions),
-    /// Give a paused tenant its compute back
+    /// Have a tenant make room: a notice, a grace, then it is paused, checkpointed or ended
+    ///
+    /// It goes on with gpuquota resume.
+    Interrupt(InterruptOptions),
+    /// Give a tenant back what a pause or an interruption took, as soon as there is room
     Resume(TenantOptions),
     /// Replace the daemon's document; refused whole on one mistake
     ///
@@ -56,6 +64,9 @@ pub(crate) enum Command {
     Doctor(DoctorOptions),
     /// Jobs share a (simulated) GPU, its memory and its time; shows what each got
     Demo(DemoOptions),
+    /// Takes the memory of processes to the host, or back; started by `run`
+    #[command(hide = true)]
+    Move(MoveOptions),
     /// One of the jobs of `demo`
     #[command(hide = true)]
     DemoJob(DemoJobOptions),
@@ -112,6 +123,16 @@ pub(crate) struct RunOptions {
     /// Where the daemon's document oversubscribes the device. A quarter of the quota may be memory that can't be moved.
     #[arg(long)]
     pub(crate) oversubscribe: bool,
+    /// What follows when the job has to make room for one of a higher class: pause, checkpoint or terminate
+    #[arg(long, value_name = "ACTION")]
+    pub(crate) on_interrupt: Option<String>,
+    /// Send COMMAND this signal when it has to make room, such as USR1
+    #[arg(long, value_name = "SIGNAL")]
+    pub(crate) notice_signal: Option<String>,
+    /// Run this shell command when the job has to make room; GPUQUOTA_NOTICE_TENANT, _PID, _REASON, _CAUSE, _ACTION and _GRACE
+    /// (seconds) say what it is about
+    #[arg(long, value_name = "CMD")]
+    pub(crate) notice_command: Option<OsString>,
     /// The command to run
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
@@ -129,6 +150,33 @@ pub(crate) struct SetOptions {
 pub(crate) struct TenantOptions {
     /// Whose compute
     pub(crate) tenant: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InterruptOptions {
+    /// Who has to make room
+    pub(crate) tenant: String,
+    /// Time between notice and action, 0s to 10m; what the daemon's document says (30s) when absent
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) grace: Option<String>,
+    /// pause, checkpoint or terminate; what the job or the daemon's document says when absent
+    #[arg(long, value_name = "ACTION")]
+    pub(crate) action: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct MoveOptions {
+    /// Which way
+    #[arg(value_enum)]
+    pub(crate) what: Move,
+    /// Whose memory
+    pub(crate) pids: Vec<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Move {
+    Checkpoint,
+    Restore,
 }
 
 #[derive(Args, Debug)]
@@ -251,6 +299,37 @@ impl QuotaOptions {
             }
             _ => Ok(quota),
         }
+    }
+}
+
+impl InterruptOptions {
+    pub(crate) fn grace_ms(&self) -> Result<Option<u64>, Failure> {
+        let read = |text: &String| {
+            let expected = quota_wire::notice::GRACE_FORM;
+            parse_grace(text).map_err(|reason| Failure::usage(format!("--grace {text}: {reason}; expected {expected}")))
+        };
+        self.grace.as_ref().map(read).transpose()
+    }
+}
+
+/// What is to follow a notice, checked.
+pub(crate) fn action(option: &str, text: Option<&str>) -> Result<Option<Action>, Failure> {
+    let read = |text: &str| {
+        text.parse().map_err(|reason| Failure::usage(format!("{option} {text}: {reason}; expected {ACTION_FORM}")))
+    };
+    text.map(read).transpose()
+}
+
+impl RunOptions {
+    /// How the job is to be told of a notice.
+    pub(crate) fn told(&self) -> Result<Told, Failure> {
+        let number = |text: &String| {
+            let expected = "a signal such as USR1, HUP or TERM";
+            signal_number(text)
+                .ok_or_else(|| Failure::usage(format!("--notice-signal {text}: it is unknown; expected {expected}")))
+        };
+        let signal = self.notice_signal.as_ref().map(number).transpose()?;
+        Ok(Told { signal, command: self.notice_command.clone() })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::daemons::{self, ANSWER_WAIT_MAX, own_folder, place, reach};
 use crate::environment::{preload, quota, variable};
-use crate::options::{Quota, RunOptions};
+use crate::job::interruption::Interruption;
+use crate::options::{Quota, RunOptions, action};
 use crate::simulated::Simulated;
 use crate::{Failure, STATUS_FAILED, STATUS_RUN, STATUS_USAGE, job};
 use quota_core::settings::SECRET_FILE;
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// One wait for an answer while the job queues; then the next one begins.
 const QUEUE_ANSWER_WAIT: Duration = Duration::from_secs(3600);
+/// Pause before a daemon that went away is looked for again.
+const RETURN_PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs the command; never answers `Ok` without having run it.
 pub(crate) fn run(options: &RunOptions) -> Result<(), Failure> {
@@ -31,6 +34,8 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
     let tenant = options.job.tenant(variable)?;
     let queue = options.queue.as_deref().map(queue_limit).transpose()?;
     let preload = preload(variable("LD_PRELOAD").as_deref())?;
+    let on_interrupt = action("--on-interrupt", options.on_interrupt.as_deref())?;
+    let told = options.told()?;
     job::check_command(&options.command)?;
     let simulated =
         options.job.simulate.as_deref().map(|machine| Simulated::new(machine, &own_folder())).transpose()?;
@@ -40,20 +45,21 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
         .unwrap_or_default();
     let place = place(simulated.as_ref())?;
     let secret = variable(SECRET_FILE).map(|path| secret(&path)).transpose()?;
-    let admit = Admit { secret, queue, ..admit(&asked, tenant, options) };
+    let hears = told.signal.is_some() || told.command.is_some();
+    let admit = Admit { secret, queue, on_interrupt, hears, ..admit(&asked, tenant, options) };
     let (connection, granted) = placed(&place, simulated.as_ref(), &surroundings, &admit)?;
     let mut environment = surroundings;
     environment.push(preload);
     environment.push(("GPUQUOTA_SOCKET".to_owned(), place.socket.display().to_string()));
-    environment.push(("GPUQUOTA_TENANT".to_owned(), granted.tenant));
+    environment.push(("GPUQUOTA_TENANT".to_owned(), granted.tenant.clone()));
     environment.extend(quota(&asked, true));
     let chosen = options.job.device.as_deref().is_some_and(|selection| selection.trim() != "all");
     if chosen || options.count.is_some() {
         environment.push(("CUDA_VISIBLE_DEVICES".to_owned(), granted.devices.join(",")));
     }
     // The place is ours for as long as the connection is open.
-    let status = job::run(&options.command, &environment)?;
-    drop(connection);
+    let interruption = Interruption::new(connection, place.socket, granted.tenant, told, environment.clone());
+    let status = job::run(&options.command, &environment, interruption)?;
     if status == 0 { Ok(()) } else { Err(Failure::silent(status)) }
 }
 
@@ -96,26 +102,41 @@ fn admit(asked: &Quota, tenant: Option<String>, options: &RunOptions) -> Admit {
     }
 }
 
-/// Asks for a place. A daemon of one's own may end just when it is asked; then it is started again, once.
+/// Asks for a place. A daemon of one's own may end just when it is asked; then it is started again. One that is replaced while
+/// the job waits is waited for, and asked again.
 fn placed(
     place: &daemons::Place,
     simulated: Option<&Simulated>,
     surroundings: &[(String, String)],
     admit: &Admit,
 ) -> Result<(Connection, Granted), Failure> {
-    for last_attempt in [false, true] {
-        let connection = reach(place, surroundings)?;
+    let mut lost_at: Option<Instant> = None;
+    loop {
+        let is_patient = lost_at.is_some_and(|at| at.elapsed() < ANSWER_WAIT_MAX);
+        let connection = match reach(place, surroundings) {
+            Ok(connection) => connection,
+            Err(_) if is_patient => {
+                std::thread::sleep(RETURN_PAUSE);
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
         if let Some(simulated) = simulated {
             check_machine(&connection, simulated)?;
         }
+        let asked = Instant::now();
         match wait(&connection, admit) {
             Ok(Ok(granted)) => return Ok((connection, granted)),
             Ok(Err(reason)) => return Err(Failure::new(reason)),
-            Err(WireError::Closed) if !last_attempt => {}
+            Err(WireError::Closed | WireError::Io(_))
+                if lost_at.is_none() || is_patient || asked.elapsed() > ANSWER_WAIT_MAX =>
+            {
+                lost_at = lost_at.filter(|_| is_patient).or_else(|| Some(Instant::now()));
+                std::thread::sleep(RETURN_PAUSE);
+            }
             Err(error) => return Err(Failure::new(format!("the daemon at {}: {error}", place.socket.display()))),
         }
     }
-    unreachable!("the last attempt returns")
 }
 
 /// A daemon that was named may be over another machine than the job.
@@ -134,7 +155,7 @@ fn check_machine(connection: &Connection, simulated: &Simulated) -> Result<(), F
 /// The daemon's answer: a place, or why not. Says on stderr what the job waits for.
 fn wait(connection: &Connection, admit: &Admit) -> Result<Result<Granted, String>, WireError> {
     connection.request(&Request::Admit(admit.clone()))?;
-    let patience = if admit.queue.is_some() { QUEUE_ANSWER_WAIT } else { ANSWER_WAIT_MAX };
+    let mut patience = if admit.queue.is_some() { QUEUE_ANSWER_WAIT } else { ANSWER_WAIT_MAX };
     loop {
         match connection.receive_until(Instant::now() + patience) {
             Ok((Reply::Granted(granted), _)) => return Ok(Ok(granted)),
@@ -142,6 +163,8 @@ fn wait(connection: &Connection, admit: &Admit) -> Result<Result<Granted, String
             Ok((Reply::Waiting { position, reason }, _)) => {
                 let before = if position == 0 { String::new() } else { format!(", {position} before it") };
                 eprintln!("gpuquota: waits{before}: {reason}");
+                // Also for one that didn't ask to: others make room for it, which has an end.
+                patience = QUEUE_ANSWER_WAIT;
             }
             Ok((other, _)) => return Ok(Err(daemons::unexpected(&other).text)),
             Err(WireError::TimedOut) if admit.queue.is_some() => {}

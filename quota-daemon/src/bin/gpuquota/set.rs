@@ -1,8 +1,8 @@
-//! `set`, `pause`, `resume` and `apply`: what the daemon has granted, changed.
+//! `set`, `pause`, `interrupt`, `resume` and `apply`: what the daemon has granted, changed.
 
 use crate::Failure;
 use crate::daemons::{administer, all, ask, sockets, unexpected};
-use crate::options::SetOptions;
+use crate::options::{InterruptOptions, SetOptions, action};
 use quota_core::settings::DEFAULT_SOCKET;
 use quota_daemon::document::{Document, DocumentError};
 use quota_wire::message::{Change, Reply, Request};
@@ -35,6 +35,14 @@ pub(crate) fn pause(tenant: &str, paused: bool) -> Result<(), Failure> {
     let socket = daemon_of(tenant)?;
     let tenant = tenant.to_owned();
     tell(&administer(&socket)?, &if paused { Request::Pause { tenant } } else { Request::Resume { tenant } })
+}
+
+/// Has a tenant make room.
+pub(crate) fn interrupt(options: &InterruptOptions) -> Result<(), Failure> {
+    let grace_ms = options.grace_ms()?;
+    let action = action("--action", options.action.as_deref())?;
+    let socket = daemon_of(&options.tenant)?;
+    tell(&administer(&socket)?, &Request::Interrupt { tenant: options.tenant.clone(), grace_ms, action })
 }
 
 /// The socket of the daemon that has the tenant.

@@ -86,6 +86,9 @@ pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
         ]);
     }
     columns.push(("COMMAND", Left));
+    if output == Output::Wide {
+        columns.push(("WHY", Left));
+    }
     let mut table = Table::new(&columns);
     for row in rows {
         let mut cells = vec![
@@ -113,6 +116,7 @@ pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
                 row.uuid.clone(),
             ]);
             cells.push(row.command.clone());
+            cells.push(row.state_reason.clone().unwrap_or_else(dash));
         } else {
             cells.push(row.command.chars().take(COMMAND_CHARS_MAX).collect());
         }
