@@ -90,6 +90,12 @@ impl Registry {
         self.interrupts.preemption && self.missing(job).is_some_and(|(class, _)| below(class))
     }
 
+    /// False where there is nothing to look for: nobody is interrupted, and nobody can be.
+    pub(super) fn somebody_may_be_interrupted(&self) -> bool {
+        let may = |tenant: &Tenant| tenant.interrupt.now.is_some() || tenant.may_be_interrupted_for(Priority::High);
+        self.tenants.values().any(may)
+    }
+
     /// Whom to interrupt for a job.
     pub(super) fn victims(&self, job: &Job, usage: &dyn Usage) -> Option<Vec<TenantId>> {
         let (class, missing) = self.missing(job)?;

@@ -246,7 +246,11 @@ impl Registry {
     /// Interrupts whom it takes for those who wait, one for each device at a time, and gives up what is in vain.
     fn make_room(&mut self, now_ms: u64, usage: &dyn Usage, actions: &mut Vec<Action>) {
         let mut busy = BTreeSet::new();
+        let nobody_may_be = !self.somebody_may_be_interrupted();
         for (connection, is_queued) in self.waiting_by_class() {
+            if is_queued && nobody_may_be {
+                continue;
+            }
             let Some(job) = self.waiting_job(connection) else { continue };
             let is_free = job.devices.iter().all(|device| !busy.contains(device));
             let begun = self.begun_for(connection);
