@@ -141,7 +141,7 @@ impl Registry {
         let words = self.tenants.values().filter(of_it).filter_map(|tenant| {
             let now = tenant.interrupt.now.as_ref()?;
             let within = match now.stage {
-                Stage::Noticed { .. } => format!("within {} s, then: {}", now.grace_ms as f64 / 1000.0, now.manner),
+                Stage::Noticed { .. } => format!("within {} s, then: {}", now.left_ms.div_ceil(1000), now.manner),
                 Stage::Settled { .. } => return None,
                 Stage::Ending { .. } => "it is ending".to_owned(),
                 _ => "now".to_owned(),

@@ -309,7 +309,7 @@ impl Registry {
     ) -> bool {
         let Some(job) = self.waiting_job(connection).filter(|_| self.interrupts.preemption) else { return false };
         let Some(class) = self.class_of(&job) else { return false };
-        if self.take_over(connection, &job, class, actions) {
+        if self.take_over(connection, &job, class, now_ms, actions) {
             return true;
         }
         let name = job.tenant.clone().unwrap_or_else(|| job.command.clone());
@@ -326,7 +326,14 @@ impl Registry {
     }
 
     /// What an earlier daemon began for somebody on these devices goes on for this job.
-    fn take_over(&mut self, connection: ConnectionId, job: &Job, class: Priority, actions: &mut Vec<Action>) -> bool {
+    fn take_over(
+        &mut self,
+        connection: ConnectionId,
+        job: &Job,
+        class: Priority,
+        now_ms: u64,
+        actions: &mut Vec<Action>,
+    ) -> bool {
         let mut taken = false;
         for (id, tenant) in &mut self.tenants {
             let is_lower = tenant.class() < class;
@@ -334,6 +341,9 @@ impl Registry {
             let Some(now) = &mut tenant.interrupt.now else { continue };
             if matches!(now.cause, Cause::Earlier(_)) && uses && is_lower {
                 now.cause = Cause::Job(connection);
+                if let Stage::Noticed { until_ms } = now.stage {
+                    now.left_ms = until_ms.saturating_sub(now_ms);
+                }
                 self.changed.insert(*id);
                 actions.push(Action::Note(format!("tenant {}: is interrupted as before", tenant.name)));
                 taken = true;

@@ -306,7 +306,10 @@ fn a_notice_that_an_earlier_daemon_gave_is_taken_over_or_withdrawn() {
     next.connections = 100;
     next.registry.adopt(&record, &[], &[victim]);
     let (again, _) = next.admit(7, high("again", "60GiB"));
-    let seen = next.pass(50_000);
+    next.now_ms = 5_500;
+    let actions = next.step();
+    assert!(waits(&actions, again).expect("told").1.contains("within 55 s"), "{actions:?}");
+    let seen = next.pass(44_500);
     assert!(events(&seen, victim).is_empty() && next.registry.waits(again), "{seen:?}");
     assert_eq!(events(&next.pass(10_000), victim), [Event::End]);
 }
