@@ -61,10 +61,12 @@ impl Registry {
         };
         match (placed, admit.queue) {
             (Ok(tenant), _) => self.seat(tenant, connection, &job, actions),
-            (Err(NoRoom::NotNow(_)), _) if self.waiting.len() >= WAITING_MAX => {
+            (Err(NoRoom::NotNow(_)), Some(_)) if self.waiting.len() >= WAITING_MAX => {
                 refuse(connection, format!("{WAITING_MAX} jobs wait already"), actions);
             }
-            (Err(NoRoom::NotNow(_)), limit) if limit.is_some() || self.may_interrupt(&job) => {
+            (Err(NoRoom::NotNow(_)), limit)
+                if limit.is_some() || self.waiting.len() < WAITING_MAX && self.may_interrupt(&job) =>
+            {
                 let deadline_ms = match limit {
                     None | Some(QueueLimit::Forever) => None,
                     Some(QueueLimit::Milliseconds(patience)) => Some(now_ms.saturating_add(patience)),
@@ -112,6 +114,11 @@ impl Registry {
         let mut all: Vec<&Waiting> = self.waiting.iter().collect();
         all.sort_by_key(|waiting| core::cmp::Reverse(waiting.job.wish.priority.unwrap_or_default()));
         all.into_iter().map(|waiting| (waiting.connection, !waiting.unqueued)).collect()
+    }
+
+    /// True while a job is here that didn't ask to wait.
+    pub(super) fn somebody_is_unqueued(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.unqueued)
     }
 
     /// The job that waits on a connection.

@@ -32,7 +32,8 @@ impl Registry {
 
     /// When there is something to do for [`Registry::step_interruptions`].
     pub(in crate::registry) fn next_interruption_ms(&self) -> Option<u64> {
-        if self.stirred && (self.interrupts.preemption || self.tenants.values().any(|it| it.interrupt.now.is_some())) {
+        let is_any = || self.tenants.values().any(|tenant| tenant.interrupt.now.is_some());
+        if self.stirred && (self.interrupts.preemption || self.somebody_is_unqueued() || is_any()) {
             return Some(0);
         }
         let due = |tenant: &Tenant| {

@@ -377,6 +377,17 @@ fn a_failed_checkpoint_is_a_pause_and_is_undone() {
     assert!(!node.registry.waits(urgent), "not a second time");
 }
 
+/// A document that no longer has jobs make room: what has begun is carried out, and who waits only for that is refused.
+#[test]
+fn who_waits_for_nothing_but_room_made_by_others_is_refused_when_nobody_makes_any() {
+    let mut node = Node::new(1, DOCUMENT);
+    let (victim, _) = node.admit(7, batch("victim", "60GiB", Manner::Terminate));
+    let (urgent, _) = node.admit(7, high("urgent", "60GiB"));
+    node.registry.apply(&Document::default(), &mut Vec::new()).expect("it fits");
+    let actions = node.step();
+    assert!(refused(&actions, urgent).is_some() && events(&actions, victim).is_empty(), "{actions:?}");
+}
+
 /// Places and guarantees are yielded too, and by those who hear of nothing.
 #[test]
 fn a_place_and_a_guarantee_are_room() {
