@@ -132,7 +132,7 @@ fn an_end_is_asked_for_once_and_status_is_the_programs() {
 #[test]
 fn a_deaf_job_is_paused_for_an_administrator_and_not_in_vain() {
     let (machine, daemon) = node("t4-16gb", "grace: 0s");
-    let words = "take=12G say=ready wait launch say=ran wait check say=end wait";
+    let words = "take=12G say=ready wait launch say=ran wait listen wait check say=end wait";
     let mut job = run(&machine, &daemon, "--tenant deaf --priority batch --memory 14GiB", words).start();
     job.until("ready");
     let refused = run(&machine, &daemon, "--priority high --memory 10GiB", "say=in").run();
@@ -148,7 +148,10 @@ fn a_deaf_job_is_paused_for_an_administrator_and_not_in_vain() {
     assert_eq!(machine.gpuquota(&daemon, "resume deaf").run().status, 0);
     assert_eq!(job.until("ran"), ["launch 0"]);
     job.go_on();
-    assert_eq!(job.until("end"), ["check 1"]);
+    assert_eq!(job.line(), "listen 0");
+    std::thread::sleep(Duration::from_millis(200));
+    job.go_on();
+    assert_eq!(job.until("end"), ["check 1"], "who wasn't told to make room isn't told that it goes on");
     job.finish();
 }
 
@@ -214,6 +217,19 @@ fn a_driver_that_cannot_checkpoint_leaves_the_job_as_it_was() {
     job.go_on();
     assert_eq!(job.until("done"), ["check 1", "launch 0"]);
     assert_eq!(job.finish().1, 0);
+}
+
+/// A process that nobody runs for is a job as well: the daemon itself asks it to end.
+#[test]
+fn a_process_that_came_by_itself_makes_room_too() {
+    let (machine, daemon) = node("t4-16gb", "grace: 0s, interrupt: terminate");
+    let job = machine.job(program("room")).tenant("alone").memory("14GiB").env("GPUQUOTA_SOCKET", daemon.socket());
+    let mut job = job.env("GPUQUOTA_PRIORITY", "batch").words("take=12G say=ready wait").start();
+    job.until("ready");
+    let mut urgent = urgent(&machine, &daemon, "10GiB");
+    urgent.until("in");
+    assert_eq!(job.finish(), (String::new(), 128 + 15));
+    urgent.finish();
 }
 
 /// Whoever runs the job is killed while it is being interrupted: the daemon goes on with what is left of it.

@@ -275,3 +275,46 @@ impl QuotaPage {
         &self.devices[device.index() as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Access, Mapping, anonymous_file};
+    use crate::notice::{Action, Event, Reason};
+    use core::mem::offset_of;
+    use std::os::fd::AsFd;
+
+    fn page() -> Mapping<QuotaPage> {
+        let file = anonymous_file(c"gpuquota-page", size_of::<QuotaPage>() as u64).expect("memory");
+        Mapping::new(file.as_fd(), Access::ReadWrite).expect("memory")
+    }
+
+    #[test]
+    fn a_notice_is_read_as_it_was_told_and_a_page_of_before_has_none() {
+        let page = page();
+        page.initialise();
+        assert_eq!(page.notice(), None);
+        let notice =
+            Notice { number: 1, event: Event::Notice, reason: Reason::Preempted, action: Action::Pause, grace_ms: 30 };
+        assert!(page.tell(notice, 5) && !page.tell(notice, 6), "told once");
+        assert_eq!(page.notice(), Some((notice, 30_000_005)));
+        let resumed = Notice { number: 2, event: Event::Resumed, ..notice };
+        assert!(page.tell(resumed, 7));
+        assert_eq!(page.notice().map(|(notice, _)| notice), Some(resumed));
+    }
+
+    /// Notices lie in what was reserved: what was there before is where it was.
+    #[test]
+    fn the_layout_is_that_of_its_version() {
+        let offsets = [
+            offset_of!(QuotaPage, notice),
+            offset_of!(QuotaPage, epoch),
+            offset_of!(QuotaPage, gates_epoch),
+            offset_of!(QuotaPage, heartbeat_ns),
+            offset_of!(QuotaPage, notice_word),
+            offset_of!(QuotaPage, devices),
+        ];
+        assert_eq!((VERSION, offsets), (2, [12, 16, 24, 32, 40, 64]));
+        assert_eq!(size_of::<QuotaPage>(), 64 + 64 * DEVICES_MAX);
+    }
+}

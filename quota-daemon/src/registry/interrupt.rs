@@ -76,6 +76,9 @@ pub(super) struct Interruption {
     reason: Reason,
     manner: Manner,
     grace_ms: u64,
+    /// What is left of the grace for the one who waits, when that one was told.
+    #[serde(skip)]
+    left_ms: u64,
     #[serde(skip)]
     cause: Cause,
     /// The cause in words.
@@ -336,6 +339,7 @@ impl Registry {
             reason,
             manner,
             grace_ms,
+            left_ms: grace_ms,
             cause,
             cause_text,
             stage,

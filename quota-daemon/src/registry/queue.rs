@@ -99,7 +99,7 @@ impl Registry {
             Some(QueueLimit::Milliseconds(patience)) => Patience::Until(now_ms.saturating_add(patience)),
         };
         let patience = match patience {
-            Patience::None if self.may_interrupt(&job) => Patience::WhileRoomIsMade,
+            Patience::None if self.waiting.len() < WAITING_MAX && self.may_interrupt(&job) => Patience::WhileRoomIsMade,
             patience => patience,
         };
         self.arrivals += 1;
@@ -164,6 +164,11 @@ impl Registry {
         let mut all: Vec<&Waiting> = self.waiting.iter().collect();
         all.sort_by_cached_key(|waiting| core::cmp::Reverse(self.class_of(&waiting.job)));
         all.into_iter().map(|waiting| (waiting.connection, waiting.patience != Patience::WhileRoomIsMade)).collect()
+    }
+
+    /// True while a job is here that didn't ask to wait.
+    pub(super) fn somebody_is_unqueued(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.patience == Patience::WhileRoomIsMade)
     }
 
     /// The job that waits on a connection.

@@ -161,6 +161,12 @@ impl Registry {
         self.interrupts.preemption && self.missing(job).is_some_and(|missing| below(missing.class))
     }
 
+    /// False where there is nothing to look for: nobody is interrupted, and nobody can be.
+    pub(super) fn somebody_may_be_interrupted(&self) -> bool {
+        let may = |tenant: &Tenant| tenant.interrupt.now.is_some() || tenant.may_be_interrupted_for(Priority::High);
+        self.tenants.values().any(may)
+    }
+
     /// Whom to interrupt for a job.
     pub(super) fn victims(&self, job: &Job, usage: &dyn Usage) -> Option<Vec<TenantId>> {
         let Missing { class, pool, devices, amounts } = self.missing(job)?;
@@ -221,7 +227,7 @@ impl Registry {
         let words = self.tenants.values().filter(of_it).filter_map(|tenant| {
             let now = tenant.interrupt.now.as_ref()?;
             let within = match now.stage {
-                Stage::Noticed { .. } => format!("within {} s, then: {}", now.grace_ms as f64 / 1000.0, now.manner),
+                Stage::Noticed { .. } => format!("within {} s, then: {}", now.left_ms.div_ceil(1000), now.manner),
                 Stage::Settled { .. } => return None,
                 Stage::Ending { .. } => "it is ending".to_owned(),
                 _ => "now".to_owned(),

@@ -35,7 +35,8 @@ impl Registry {
 
     /// When there is something to do for [`Registry::step_interruptions`].
     pub(in crate::registry) fn next_interruption_ms(&self) -> Option<u64> {
-        if self.stirred && (self.interrupts.preemption || self.tenants.values().any(|it| it.interrupt.now.is_some())) {
+        let is_any = || self.tenants.values().any(|tenant| tenant.interrupt.now.is_some());
+        if self.stirred && (self.interrupts.preemption || self.somebody_is_unqueued() || is_any()) {
             return Some(0);
         }
         let due = |tenant: &Tenant| {
@@ -250,7 +251,11 @@ impl Registry {
     /// Interrupts whom it takes for those who wait, one for each device at a time, and gives up what is in vain.
     fn make_room(&mut self, now_ms: u64, usage: &dyn Usage, actions: &mut Vec<Action>) {
         let mut busy = BTreeSet::new();
+        let nobody_may_be = !self.somebody_may_be_interrupted();
         for (connection, is_queued) in self.waiting_by_class() {
+            if is_queued && nobody_may_be {
+                continue;
+            }
             let Some(job) = self.waiting_job(connection) else { continue };
             let is_free = job.devices.iter().all(|device| !busy.contains(device));
             let begun = self.begun_for(connection);
@@ -312,7 +317,7 @@ impl Registry {
     ) -> bool {
         let Some(job) = self.waiting_job(connection).filter(|_| self.interrupts.preemption) else { return false };
         let Some(class) = self.class_in_need(&job) else { return false };
-        if self.take_over(connection, &job, class, actions) {
+        if self.take_over(connection, &job, class, now_ms, actions) {
             return true;
         }
         let name = job.tenant.clone().unwrap_or_else(|| job.command.clone());
@@ -329,7 +334,14 @@ impl Registry {
     }
 
     /// What an earlier daemon began for somebody on these devices goes on for this job.
-    fn take_over(&mut self, connection: ConnectionId, job: &Job, class: Priority, actions: &mut Vec<Action>) -> bool {
+    fn take_over(
+        &mut self,
+        connection: ConnectionId,
+        job: &Job,
+        class: Priority,
+        now_ms: u64,
+        actions: &mut Vec<Action>,
+    ) -> bool {
         let mut taken = false;
         for (id, tenant) in &mut self.tenants {
             let is_lower = tenant.class() < class;
@@ -337,6 +349,9 @@ impl Registry {
             let Some(now) = &mut tenant.interrupt.now else { continue };
             if matches!(now.cause, Cause::Earlier(_)) && uses && is_lower {
                 now.cause = Cause::Job(connection);
+                if let Stage::Noticed { until_ms } = now.stage {
+                    now.left_ms = until_ms.saturating_sub(now_ms);
+                }
                 self.changed.insert(*id);
                 actions.push(Action::Note(format!("tenant {}: is interrupted as before", tenant.name)));
                 taken = true;

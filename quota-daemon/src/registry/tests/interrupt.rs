@@ -342,7 +342,10 @@ fn a_notice_that_an_earlier_daemon_gave_is_taken_over_or_withdrawn() {
     next.connections = 100;
     next.registry.adopt(&record, &[], &[victim]);
     let (again, _) = next.admit(7, high("again", "60GiB"));
-    let seen = next.pass(50_000);
+    next.now_ms = 5_500;
+    let actions = next.step();
+    assert!(waits(&actions, again).expect("told").1.contains("within 55 s"), "{actions:?}");
+    let seen = next.pass(44_500);
     assert!(events(&seen, victim).is_empty() && next.registry.waits(again), "{seen:?}");
     assert_eq!(events(&next.pass(10_000), victim), [Event::End]);
 }
@@ -408,6 +411,17 @@ fn a_failed_checkpoint_is_a_pause_and_is_undone() {
     // The same when nobody ever answers.
     let (urgent, _) = node.admit(7, high("again", "60GiB"));
     assert!(!node.registry.waits(urgent), "not a second time");
+}
+
+/// A document that no longer has jobs make room: what has begun is carried out, and who waits only for that is refused.
+#[test]
+fn who_waits_for_nothing_but_room_made_by_others_is_refused_when_nobody_makes_any() {
+    let mut node = Node::new(1, DOCUMENT);
+    let (victim, _) = node.admit(7, batch("victim", "60GiB", Manner::Terminate));
+    let (urgent, _) = node.admit(7, high("urgent", "60GiB"));
+    node.registry.apply(&Document::default(), &mut Vec::new()).expect("it fits");
+    let actions = node.step();
+    assert!(refused(&actions, urgent).is_some() && events(&actions, victim).is_empty(), "{actions:?}");
 }
 
 /// Places and guarantees are yielded too, and by those who hear of nothing.

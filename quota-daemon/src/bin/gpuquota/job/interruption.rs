@@ -211,8 +211,13 @@ impl Interruption {
     }
 
     fn start_mover(&mut self, notice: &JobNotice, signals: &Signals) {
+        if let Some((_, mut before)) = self.mover.take() {
+            end(&mut before);
+        }
         let started = mover::command(notice).and_then(|mut command| {
             command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+            // What it says is read at its end, and is to be one line.
+            command.env("GPUQUOTA_LOG", "error");
             signals.unblock_in(&mut command);
             command.spawn().map_err(|error| error.to_string())
         });
@@ -267,10 +272,10 @@ fn is_over(helper: &mut Helper) -> bool {
     !matches!(helper.child.try_wait(), Ok(None))
 }
 
+/// Kills a helper. One that hangs in the driver dies when that lets it go, which is not waited for.
 fn end(helper: &mut Helper) {
     let _ = helper.child.kill();
-    // It is dead already, or dies now: nothing is waited for that may take long.
-    let _ = helper.child.wait();
+    let _ = helper.child.try_wait();
 }
 
 /// The last line that a helper said.
