@@ -206,6 +206,18 @@ fn a_movable_pointer_is_a_managed_one() {
     assert!(!stays.err.contains("cuIpcGetMemHandle"), "{}", stays.err);
 }
 
+/// A stream-ordered call is legal whatever is captured elsewhere, and what it is made of must not spoil that.
+#[test]
+fn stream_ordered_memory_spoils_no_capture() {
+    let machine = Machine::new("t4-16gb");
+    let daemon = daemon(&machine, BY_HALF);
+    for options in ["--memory 2GiB", "--memory 2GiB --oversubscribe"] {
+        let done = job(&machine, &daemon, options, "pressure").arg("captured").run();
+        assert_eq!(["alloc", "free", "end"].map(|word| done.code(word)), [0; 3], "{options}: {done:?}");
+        assert!(done.out.contains(" failed 0 "), "{options}: {done:?}");
+    }
+}
+
 #[test]
 fn who_may_not_is_told_what_would_be_right() {
     let machine = Machine::new("t4-16gb");

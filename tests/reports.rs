@@ -4,6 +4,8 @@
 mod devices;
 #[path = "reports/node.rs"]
 mod node;
+#[path = "reports/privileged.rs"]
+mod privileged;
 
 use harness::{GIB, MIB, Machine};
 

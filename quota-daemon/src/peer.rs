@@ -69,6 +69,13 @@ impl Arrival {
     }
 }
 
+/// The container that process `pid` is in, as far as the kernel says; empty for one that is in none.
+pub fn container(pid: u32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let path = cgroup::identity(&text);
+    if is_container(&path) { path } else { String::new() }
+}
+
 /// True on a kernel without control groups.
 fn lacks_cgroups() -> bool {
     !std::path::Path::new("/proc/self/cgroup").exists()

@@ -107,7 +107,7 @@ pub struct Server {
     /// Members that wait to hear what they hold: their question, the sample's that answers it, and until when.
     measures: Vec<requests::Measure>,
     clients: HashMap<ConnectionId, Client>,
-    users: rates::Users,
+    askers: rates::Askers,
     /// Those that have asked too much, and until when they aren't read; in this order.
     paused: VecDeque<(Instant, ConnectionId)>,
     /// Death notices of members, by the connection on which they became members.
@@ -162,7 +162,7 @@ impl Server {
             lists: Vec::new(),
             measures: Vec::new(),
             clients: HashMap::new(),
-            users: rates::Users::default(),
+            askers: rates::Askers::default(),
             paused: VecDeque::new(),
             notices: HashMap::new(),
             connections_made: CONNECTION_FIRST,
@@ -324,7 +324,7 @@ impl Server {
         let job = self.adopted_jobs.remove(&connection);
         // A child may still hold the dead process's end.
         if let Some(client) = self.clients.remove(&connection) {
-            self.left(client.credentials.uid, client.admin);
+            self.left(&client);
         }
         let mut actions = Vec::new();
         self.registry.died(connection, &mut actions);

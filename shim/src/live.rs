@@ -41,8 +41,13 @@ impl Block {
     }
 
     /// Whether it is managed memory.
-    pub(crate) fn is_soft(&self) -> bool {
+    fn is_soft(&self) -> bool {
         matches!(self.size, Size::Soft(_))
+    }
+
+    /// Whether it is, and may be so only because its quota is dynamic.
+    pub(crate) fn is_movable(&self) -> bool {
+        self.is_soft() && of_member_device(self.device).is_some_and(|account| account.is_dynamic())
     }
 }
 
@@ -173,9 +178,9 @@ pub(crate) fn put_back(address: usize, block: Block) {
     live(|live| live.blocks.insert(address, block));
 }
 
-/// Whether there is managed memory at `address`.
-pub(crate) fn is_soft(address: usize) -> bool {
-    live(|live| live.blocks.get(&address).is_some_and(Block::is_soft))
+/// Whether there is managed memory of a dynamic quota at `address`.
+pub(crate) fn is_movable(address: usize) -> bool {
+    live(|live| live.blocks.get(&address).copied()).is_some_and(|block| block.is_movable())
 }
 
 /// Others were given a hold on the memory of the block at `address`.
@@ -201,6 +206,10 @@ fn credit_to(account: Account, block: Block) {
             account.take_soft(units);
             account.give_back(units);
             overhead::slack_changes();
+            if account.soft() == Units::ZERO {
+                // Without it, what is held says again what the overhead is.
+                overhead::mark_stale();
+            }
         }
         Size::Small(bytes) => live(|live| {
             let key = SmallKey { context: block.context, device: block.device };

@@ -153,7 +153,7 @@ extern "C" fn forget_in_child() {
 
 /// What the environment says, as far as a privileged program may listen to it.
 fn setting(name: &str) -> Option<String> {
-    let names_a_file = name.ends_with("_SOCKET") || name.ends_with("_LOG_FILE") || name.ends_with("_SHARED_CACHE");
+    let names_a_file = ["_SOCKET", "_FILE", "_SHARED_CACHE"].iter().any(|end| name.ends_with(end));
     if names_a_file && is_privileged() {
         return None;
     }

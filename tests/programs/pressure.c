@@ -2,6 +2,7 @@
  *
  *   pressure churn GIB COUNT    allocates and frees so much COUNT times, by all of it and in pieces, each checked by a copy
  *   pressure use GIB            holds so much in pieces of 1 GiB and runs kernels over it until stdin ends
+ *   pressure captured           stream-ordered memory comes and goes while another stream is captured, which goes on
  *   pressure kinds              what a managed pointer is and isn't, beside one that was asked for as linear memory
  *
  * Prints "ready" once it holds what it wants, and at its end "calls N failed M last CODE". */
@@ -80,6 +81,21 @@ static void kinds(void) {
     printf("copies %lu\n", failed);
 }
 
+extern CUresult cuStreamBeginCapture_v2(void *stream, int mode);
+extern CUresult cuStreamEndCapture(void *stream, void **graph);
+extern CUresult cuStreamCreate(void **stream, unsigned flags);
+
+static void captured(void) {
+    void *capturing = NULL, *other = NULL, *graph = NULL;
+    uint64_t pointer = 0;
+    note(cuStreamCreate(&capturing, 1));
+    note(cuStreamCreate(&other, 1));
+    note(cuStreamBeginCapture_v2(capturing, 0));
+    printf("alloc %d\n", note(p_cuMemAllocAsync(&pointer, (size_t)1 << 30, other)));
+    printf("free %d\n", note(p_cuMemFreeAsync(pointer, other)));
+    printf("end %d\n", note(cuStreamEndCapture(capturing, &graph)));
+}
+
 int main(int argc, char **argv) {
     void *context;
     open_door("linked");
@@ -89,6 +105,7 @@ int main(int argc, char **argv) {
         fflush(stdout);
         churn((size_t)(atof(argv[2]) * GIB), strtoul(argv[3], NULL, 10));
     } else if (!strcmp(argv[1], "use")) use(atoi(argv[2]));
+    else if (!strcmp(argv[1], "captured")) captured();
     else kinds();
     printf("calls %lu failed %lu last %d\n", calls, failed, last);
     return 0;

@@ -265,3 +265,46 @@ fn a_job_without_a_quota_hears_the_driver() {
     assert_eq!(ours.out, bare.out);
     assert!(bare.out.contains(" 2\n") && 900 * GIB > 16 * GIB + MIB, "errors are among the answers");
 }
+
+/// Names of the system calls that a program made, by a trace of it.
+fn calls_in(trace: &std::path::Path) -> std::collections::BTreeSet<String> {
+    let text = std::fs::read_to_string(trace).expect("traced");
+    let name = |line: &str| {
+        let call = line.split_whitespace().nth(1)?;
+        let name = call.split('(').next().filter(|name| call.contains('(') && !name.is_empty())?;
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_').then(|| name.to_owned())
+    };
+    text.lines().filter_map(name).collect()
+}
+
+/// A sandbox made for the driver must let through what README says of ours, and no more.
+#[test]
+fn the_library_makes_no_other_system_calls_than_documented() {
+    const DOCUMENTED: [&str; 6] = ["socket", "connect", "sendmsg", "recvmsg", "poll", "fcntl"];
+    let machine = Machine::new("t4-16gb");
+    let daemon = machine.daemon("");
+    let trace = |name: &str, job: Job| {
+        let path = machine.folder().join(name);
+        let job = job.words("-f -o").arg(&path);
+        (path, job)
+    };
+    let words = "linked init ctx linear:a=600M linear:b=600M vmm:c=10M async:d=5M launch=k_10us sync info total free:a";
+    let (bare_path, bare) = trace("bare", machine.bare("strace"));
+    let bare = bare.arg(program("probe-linked")).words(words).into_command().stdout(Stdio::null()).status();
+    // Where tracing is forbidden, or can't be done, nothing is known.
+    if !bare.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let (path, ours) = trace("ours", machine.bare("strace"));
+    let ours = ours.arg("-E").arg(format!("LD_PRELOAD={}", harness::shim().display()));
+    let ours =
+        ours.arg("-E").arg(format!("GPUQUOTA_SOCKET={}", daemon.socket().display())).words("-E GPUQUOTA_MEMORY=1GiB");
+    let done = ours.arg(program("probe-linked")).words(words).run();
+    assert_eq!((done.code("linear:a=600M"), done.code("linear:b=600M")), (0, 2), "{done:?}");
+    let (before, after) = (calls_in(&bare_path), calls_in(&path));
+    assert!(before.contains("mmap") && after.contains("connect"), "{before:?} {after:?}");
+    let more: Vec<&String> = after.difference(&before).filter(|name| !DOCUMENTED.contains(&name.as_str())).collect();
+    assert!(more.is_empty(), "{more:?}");
+    let readme = include_str!("../../README.md");
+    assert!(DOCUMENTED.iter().all(|name| readme.contains(&format!("`{name}`"))));
+}

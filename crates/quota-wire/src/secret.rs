@@ -11,7 +11,7 @@ const BYTES_MIN: usize = 16;
 /// More help nobody.
 const BYTES_MAX: usize = 1024;
 /// What a file with a secret looks like.
-pub const SECRET_FORM: &str = "a file with 16 to 1024 characters that only its owner can read";
+pub const SECRET_FORM: &str = "a file with 16 to 1024 characters that others can't read";
 
 /// A secret.
 #[derive(Clone, Serialize, Deserialize)]
@@ -30,7 +30,8 @@ impl Secret {
         if !data.is_file() {
             return Err("it is no file".to_owned());
         }
-        if data.mode() & 0o077 != 0 {
+        // A group may read it: that is how secrets are mounted into containers.
+        if data.mode() & 0o027 != 0 {
             return Err(format!("others may read or change it (its mode is {:o})", data.mode() & 0o777));
         }
         let mut text = String::new();
@@ -88,9 +89,9 @@ mod tests {
             Secret::read(&path)
         };
         assert_eq!(write("  0123456789abcdef\n", 0o600), Ok(Secret("0123456789abcdef".to_owned())));
-        assert_eq!(write("0123456789abcdef", 0o400), Ok(Secret("0123456789abcdef".to_owned())));
+        assert_eq!(write("0123456789abcdef", 0o440), Ok(Secret("0123456789abcdef".to_owned())));
         for (text, mode, wanted) in [
-            ("0123456789abcdef", 0o640, "its mode is 640"),
+            ("0123456789abcdef", 0o660, "its mode is 660"),
             ("0123456789abcdef", 0o604, "its mode is 604"),
             ("0123456789abcde\n", 0o600, "it has 15 characters"),
             (&"x".repeat(1025), 0o600, "characters"),

@@ -96,11 +96,11 @@ impl Registry {
         let device = &self.devices[index];
         if quota.dynamic && !device.is_oversubscribed() {
             return Err(NoRoom::Never(format!(
-                "--oversubscribe: device {index} is not oversubscribed; the daemon's document allows it with devices[].oversubscribe above 1.0"
+                "device {index} is not oversubscribed, so nobody's memory on it may be moved to the host; the daemon's document allows it with devices[].oversubscribe above 1.0"
             )));
         }
         let (Some(asked), Some(firm)) = (quota.memory_cap, firm(quota)) else {
-            let reason = "--oversubscribe: it needs a quota to go beyond; give --memory".to_owned();
+            let reason = "oversubscribe: it needs a quota to go beyond; give --memory".to_owned();
             return if quota.dynamic { Err(NoRoom::Never(reason)) } else { Ok(()) };
         };
         let standing: u64 = self

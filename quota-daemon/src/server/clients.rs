@@ -1,9 +1,9 @@
 //! Connections: accepted, read, written to, closed.
 
-use super::rates::Allowance;
+use super::rates::{Allowance, Asker};
 use super::{CLIENTS_MAX, Server, TOKEN_ADMIN, TOKEN_EVERYBODY};
 use crate::log;
-use crate::peer::{Arrival, has_dropped_ledger, is_ending};
+use crate::peer::{Arrival, container, has_dropped_ledger, is_ending};
 use crate::registry::{Action, ConnectionId};
 use quota_core::settings::LogLevel;
 use quota_wire::audit::AuditKind;
@@ -36,6 +36,8 @@ pub(super) struct Client {
     pub(super) credentials: Credentials,
     /// It, as it was when it came.
     pub(super) arrival: Arrival,
+    /// With whose its connection is counted; no administrator's is.
+    asker: Option<Asker>,
     /// It came through the socket for administrators.
     pub(super) admin: bool,
     /// What it may still ask.
@@ -112,35 +114,38 @@ impl Server {
 
     fn add_client(&mut self, connection: Connection, admin: bool) -> io::Result<()> {
         let credentials = credentials(connection.as_fd())?;
-        if !admin && let Err(reason) = self.users.enter(credentials.uid, Instant::now()) {
+        // An administrator gets in whoever else there is, and is counted apart.
+        let asker = (!admin).then(|| (credentials.uid, container(credentials.pid)));
+        if let Some(Err(reason)) = asker.as_ref().map(|asker| self.askers.enter(asker, Instant::now())) {
             // Whether it reads that or not, it is closed.
             let _ = connection.send(&Reply::Refused { reason }, &[]);
             return Ok(());
         }
         self.connections_made += 1;
         let id = ConnectionId(self.connections_made);
-        if let Err(error) = self.watch(&connection, id.0 * 2) {
-            self.left(credentials.uid, admin);
-            return Err(error);
-        }
         let client = Client {
             connection,
             credentials,
             arrival: Arrival::now(credentials.pid, credentials.uid),
+            asker,
             admin,
             allowance: Allowance::of_connection(Instant::now()),
             paused_until: None,
             outbox: VecDeque::new(),
             ending: false,
         };
+        if let Err(error) = self.watch(&client.connection, id.0 * 2) {
+            self.left(&client);
+            return Err(error);
+        }
         self.clients.insert(id, client);
         Ok(())
     }
 
     /// A connection is closed that was let in.
-    pub(super) fn left(&mut self, uid: u32, admin: bool) {
-        if !admin {
-            self.users.leave(uid);
+    pub(super) fn left(&mut self, client: &Client) {
+        if let Some(asker) = &client.asker {
+            self.askers.leave(asker);
         }
     }
 
@@ -151,7 +156,8 @@ impl Server {
         if client.paused_until.is_some_and(|until| now < until) {
             return false;
         }
-        if client.allowance.take(now) && self.users.may_ask(client.credentials.uid, now) {
+        let asks_no_more = client.asker.as_ref().is_some_and(|asker| !self.askers.may_ask(asker, now));
+        if client.allowance.take(now) && !asks_no_more {
             return true;
         }
         client.paused_until = Some(now + ASK_PAUSE);
@@ -246,7 +252,7 @@ impl Server {
     /// dies: programs close descriptors that they don't know.
     pub(super) fn close(&mut self, id: ConnectionId) {
         let Some(client) = self.clients.remove(&id) else { return };
-        self.left(client.credentials.uid, client.admin);
+        self.left(&client);
         if let Some(at) = &mut self.accept_again_at {
             *at = Instant::now();
         }

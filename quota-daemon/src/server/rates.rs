@@ -5,12 +5,15 @@ use std::time::{Duration, Instant};
 
 /// Requests a second of one connection: a process that is measured at each of its calls asks some hundreds.
 const PER_CONNECTION: f64 = 2_000.0;
-/// And of all connections of one user: a part of what the daemon can answer.
-const PER_USER: f64 = 10_000.0;
+/// And of all connections of one asker: a part of what the daemon can answer.
+const PER_ASKER: f64 = 10_000.0;
 /// What may be asked at once, in seconds of the rates above.
 const BURST_SECONDS: f64 = 1.0;
-/// Connections of one user at a time: half of all.
-pub(super) const CONNECTIONS_PER_USER: usize = super::CLIENTS_MAX / 2;
+/// Connections of one asker at a time: half of all.
+const CONNECTIONS_PER_ASKER: usize = super::CLIENTS_MAX / 2;
+
+/// Whose connections are counted together: a user's, in each container apart, since in containers everybody is root.
+pub(super) type Asker = (u32, String);
 
 /// What may still be asked; grows with time.
 #[derive(Clone, Copy, Debug)]
@@ -42,47 +45,49 @@ impl Allowance {
     }
 }
 
-/// Users with connections.
+/// Those with connections.
 #[derive(Debug, Default)]
-pub(super) struct Users {
-    known: HashMap<u32, User>,
+pub(super) struct Askers {
+    known: HashMap<Asker, Counted>,
 }
 
 #[derive(Debug)]
-struct User {
+struct Counted {
     connections: usize,
     allowance: Allowance,
 }
 
-impl Users {
-    /// A connection of user `uid` comes; it is counted whether it may stay or not, until it [leaves](Users::leave).
+impl Askers {
+    /// A connection comes; it is counted until it [leaves](Askers::leave).
     ///
     /// # Errors
-    /// One line when the user has too many; then it is not counted.
-    pub(super) fn enter(&mut self, uid: u32, now: Instant) -> Result<(), String> {
-        let fresh = || User { connections: 0, allowance: Allowance::full(PER_USER, now) };
-        let user = self.known.entry(uid).or_insert_with(fresh);
-        if user.connections >= CONNECTIONS_PER_USER {
+    /// One line when there are too many already; then it is not counted.
+    pub(super) fn enter(&mut self, asker: &Asker, now: Instant) -> Result<(), String> {
+        let fresh = || Counted { connections: 0, allowance: Allowance::full(PER_ASKER, now) };
+        let counted = self.known.entry(asker.clone()).or_insert_with(fresh);
+        if counted.connections >= CONNECTIONS_PER_ASKER {
+            let (uid, container) = asker;
+            let place = if container.is_empty() { String::new() } else { format!(" in {container}") };
             return Err(format!(
-                "user {uid} has {CONNECTIONS_PER_USER} connections to the daemon already, the most for one user"
+                "user {uid}{place} has {CONNECTIONS_PER_ASKER} connections to the daemon already, the most for one user"
             ));
         }
-        user.connections += 1;
+        counted.connections += 1;
         Ok(())
     }
 
-    /// A connection of the user is closed. Who has none left is forgotten.
-    pub(super) fn leave(&mut self, uid: u32) {
-        let Some(user) = self.known.get_mut(&uid) else { return };
-        user.connections = user.connections.saturating_sub(1);
-        if user.connections == 0 {
-            self.known.remove(&uid);
+    /// A connection is closed. Who has none left is forgotten.
+    pub(super) fn leave(&mut self, asker: &Asker) {
+        let Some(counted) = self.known.get_mut(asker) else { return };
+        counted.connections = counted.connections.saturating_sub(1);
+        if counted.connections == 0 {
+            self.known.remove(asker);
         }
     }
 
-    /// Takes one request from what a user may ask.
-    pub(super) fn may_ask(&mut self, uid: u32, now: Instant) -> bool {
-        self.known.get_mut(&uid).is_none_or(|user| user.allowance.take(now))
+    /// Takes one request from what the asker may ask.
+    pub(super) fn may_ask(&mut self, asker: &Asker, now: Instant) -> bool {
+        self.known.get_mut(asker).is_none_or(|counted| counted.allowance.take(now))
     }
 }
 
@@ -101,18 +106,19 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_half_of_the_connections() {
-        let (now, mut users) = (Instant::now(), Users::default());
-        for _ in 0..CONNECTIONS_PER_USER {
-            users.enter(1000, now).expect("there is room");
+    fn an_asker_has_half_of_the_connections() {
+        let (now, mut askers) = (Instant::now(), Askers::default());
+        let (one, other) = ((1000, String::new()), (1000, "/docker/x".to_owned()));
+        for _ in 0..CONNECTIONS_PER_ASKER {
+            askers.enter(&one, now).expect("there is room");
         }
-        assert!(users.enter(1000, now).expect_err("too many").contains("user 1000 has 2048 connections"));
-        users.enter(1001, now).expect("another");
-        users.leave(1000);
-        users.enter(1000, now).expect("again");
-        for uid in [1000; CONNECTIONS_PER_USER] {
-            users.leave(uid);
+        assert!(askers.enter(&one, now).expect_err("too many").contains("user 1000 has 2048 connections"));
+        askers.enter(&other, now).expect("the same user in a container");
+        askers.leave(&one);
+        askers.enter(&one, now).expect("again");
+        for _ in 0..CONNECTIONS_PER_ASKER {
+            askers.leave(&one);
         }
-        assert_eq!(users.known.len(), 1, "who is gone is forgotten");
+        assert_eq!(askers.known.len(), 1, "who is gone is forgotten");
     }
 }

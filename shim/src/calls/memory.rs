@@ -31,7 +31,7 @@ pub(crate) fn default_pool(device: CUdevice) -> Called<usize> {
 }
 
 /// Runs a call of our own in a capture mode that lets it: another stream's capture may forbid it in the program's.
-pub(super) fn outside_captures<T>(call: impl FnOnce() -> T) -> T {
+pub(crate) fn outside_captures<T>(call: impl FnOnce() -> T) -> T {
     const RELAXED: c_int = 2;
     let mut mode = RELAXED;
     let exchanged = call!(cuThreadExchangeStreamCaptureMode(&mut mode => *mut c_int)).is_success();

@@ -2,6 +2,7 @@
 #![allow(non_snake_case)]
 
 use super::Answer;
+use crate::account::Account;
 use crate::args::Out;
 use crate::entry::Next;
 use crate::flight::Flight;
@@ -13,23 +14,34 @@ use driver_api::{CUdeviceptr, CUdeviceptr_v1};
 const PITCH_BOUND: u64 = 512;
 
 pub(crate) fn cuMemAlloc_v2(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: usize) -> Answer {
-    let bytes = bytesize as u64;
-    match movable::wanted_by(bytes)? {
-        Some(account) => movable::allocate(next, account, bytes, dptr),
-        None => block(next, bytes, || dptr.get() as usize),
-    }
+    let moved = |account, context| movable::allocate(next, account, context, bytesize as u64, dptr);
+    block(next, bytesize as u64, || dptr.get() as usize, moved)
 }
 
 /// What the first API can name lies low, where managed memory does not.
 pub(crate) fn cuMemAlloc(next: Next<'_>, dptr: Out<CUdeviceptr_v1>, bytesize: u32) -> Answer {
-    block(next, u64::from(bytesize), || dptr.get() as usize)
+    let stays = |account, context| allocate(next, account, context, u64::from(bytesize), || dptr.get() as usize);
+    block(next, u64::from(bytesize), || dptr.get() as usize, stays)
 }
 
-fn block(next: Next<'_>, bytes: u64, address: impl Fn() -> usize) -> Answer {
+/// A block as the driver makes it; of a dynamic quota, as `moved` does.
+fn block(
+    next: Next<'_>,
+    bytes: u64,
+    address: impl Fn() -> usize,
+    moved: impl FnOnce(Account, usize) -> Answer,
+) -> Answer {
     let _flight = Flight::enter();
     // Nothing asked, or no context: the driver's error.
     let (1.., Some(context)) = (bytes, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
+    if movable::is_wanted_by(&account) {
+        return moved(account, context);
+    }
+    allocate(next, account, context, bytes, address)
+}
+
+fn allocate(next: Next<'_>, account: Account, context: usize, bytes: u64, address: impl Fn() -> usize) -> Answer {
     let pending = live::reserve_block(account, context, bytes)?;
     next.call_for(&account, bytes)?;
     pending.enter(address());
@@ -47,15 +59,14 @@ pub(crate) fn cuMemAllocPitch_v2(
     let (width, height) = (WidthInBytes as u64, Height as u64);
     let pitch = round_up(width, PITCH_BOUND).unwrap_or(u64::MAX);
     let bytes = pitch.saturating_mul(height);
-    match movable::wanted_by(bytes)? {
-        // Small ones have the driver's own pitch, and what it finds wrong it says itself.
-        Some(account) if bytes > SMALL_BLOCK_MAX && matches!(ElementSizeBytes, 4 | 8 | 16) => {
-            movable::allocate(next, account, bytes, dptr)?;
-            pPitch.set(pitch as usize);
-            Ok(())
-        }
-        _ => pitched(next, width, height, || (dptr.get(), pPitch.get() as u64)),
-    }
+    let moved = |account, context| {
+        movable::allocate(next, account, context, bytes, dptr)?;
+        pPitch.set(pitch as usize);
+        Ok(())
+    };
+    // Small ones have the driver's own pitch, and what it finds wrong it says itself.
+    let may_move = bytes > SMALL_BLOCK_MAX && matches!(ElementSizeBytes, 4 | 8 | 16);
+    pitched(next, width, height, || (dptr.get(), pPitch.get() as u64), may_move.then_some(moved))
 }
 
 pub(crate) fn cuMemAllocPitch(
@@ -66,14 +77,25 @@ pub(crate) fn cuMemAllocPitch(
     Height: u32,
     _ElementSizeBytes: u32,
 ) -> Answer {
-    pitched(next, u64::from(WidthInBytes), u64::from(Height), || (u64::from(dptr.get()), u64::from(pPitch.get())))
+    let stays = None::<fn(Account, usize) -> Answer>;
+    let made = || (u64::from(dptr.get()), u64::from(pPitch.get()));
+    pitched(next, u64::from(WidthInBytes), u64::from(Height), made, stays)
 }
 
-fn pitched(next: Next<'_>, width: u64, height: u64, made: impl Fn() -> (CUdeviceptr, u64)) -> Answer {
+fn pitched(
+    next: Next<'_>,
+    width: u64,
+    height: u64,
+    made: impl Fn() -> (CUdeviceptr, u64),
+    moved: Option<impl FnOnce(Account, usize) -> Answer>,
+) -> Answer {
     let _flight = Flight::enter();
     let bound = round_up(width, PITCH_BOUND).and_then(|pitch| pitch.checked_mul(height)).unwrap_or(u64::MAX);
     let (1.., Some(context)) = (bound, calls::current_context()) else { return next.call() };
     let Some(account) = account::of_current_device()? else { return next.call() };
+    if let Some(moved) = moved.filter(|_| movable::is_wanted_by(&account)) {
+        return moved(account, context);
+    }
     let pending = live::reserve_block(account, context, bound)?;
     next.call_for(&account, bound)?;
     let (pointer, pitch) = made();

@@ -3,37 +3,32 @@
 #![allow(non_snake_case)]
 
 use super::Answer;
-use crate::entry::{Lane, Next};
+use crate::entry::Next;
 use crate::flight::Flight;
+use crate::live::Block;
 use crate::{calls, live, movable, overhead, pools};
 use driver_api::{CUdeviceptr, CUdeviceptr_v1, CUstream};
 
 pub(crate) fn cuMemFree_v2(next: Next<'_>, dptr: CUdeviceptr) -> Answer {
-    free(next, dptr)
+    free(next, dptr, |_| next.call())
 }
 
 pub(crate) fn cuMemFree(next: Next<'_>, dptr: CUdeviceptr_v1) -> Answer {
-    free(next, u64::from(dptr))
+    free(next, u64::from(dptr), |_| next.call())
 }
 
 /// A stream-ordered free of an ordinary pointer is legal; of a pool's, only the pool knows when the bytes go.
 pub(crate) fn cuMemFreeAsync(next: Next<'_>, dptr: CUdeviceptr, hStream: CUstream) -> Answer {
-    let is_movable = movable::wanted_by(1).is_ok_and(|account| account.is_some()) && live::is_soft(dptr as usize);
-    if !is_movable || calls::is_capturing(hStream, next.lane == Lane::PerThread) {
-        return free(next, dptr);
-    }
-    // The program may have it from a stream-ordered call. A driver that doesn't free managed memory so frees it as it is.
-    free(next, dptr).or_else(|refusal| if refusal == movable::UNFIT { free_now(dptr) } else { Err(refusal) })
+    free(
+        next,
+        dptr,
+        |block| {
+            if block.is_movable() { movable::free_in_order(&next, dptr, hStream) } else { next.call() }
+        },
+    )
 }
 
-fn free_now(pointer: CUdeviceptr) -> Answer {
-    let Some(block) = live::take(pointer as usize) else { return Err(movable::UNFIT) };
-    calls::free(pointer).inspect_err(|_| live::put_back(pointer as usize, block))?;
-    live::credit(block);
-    Ok(())
-}
-
-fn free(next: Next<'_>, pointer: CUdeviceptr) -> Answer {
+fn free(next: Next<'_>, pointer: CUdeviceptr, known: impl FnOnce(&Block) -> Answer) -> Answer {
     let _flight = Flight::enter();
     // Out of the books first: once the driver has freed it, another thread may get the same address.
     let Some(block) = live::take(pointer as usize) else {
@@ -50,7 +45,7 @@ fn free(next: Next<'_>, pointer: CUdeviceptr) -> Answer {
     if block.is_shared() {
         overhead::know_slack();
     }
-    match next.call() {
+    match known(&block) {
         Ok(()) => live::credit(block),
         Err(refusal) => {
             live::put_back(pointer as usize, block);

@@ -23,11 +23,13 @@ pub(crate) fn cuMemAllocAsync(next: Next<'_>, dptr: Out<CUdeviceptr>, bytesize: 
     };
     // A pool stays where it is. Of one that the program has chosen it may use more than memory.
     let is_default = || calls::default_pool(device) == Ok(pool) && calls::current_device() == Some(device);
-    if account.is_dynamic() && is_default() && !calls::is_capturing(hStream, next.lane == Lane::PerThread) {
-        let bytes = bytesize as u64;
-        if let Some(account) = movable::wanted_by(bytes)?.filter(|_| bytes > SMALL_BLOCK_MAX) {
-            return movable::allocate(next, account, bytes, dptr);
-        }
+    if movable::is_wanted_by(&account)
+        && bytesize as u64 > SMALL_BLOCK_MAX
+        && is_default()
+        && !calls::is_capturing(hStream, next.lane == Lane::PerThread)
+        && let Some(context) = calls::current_context()
+    {
+        return movable::allocate_in_order(account, context, bytesize as u64, dptr);
     }
     allocate(next, dptr, bytesize, hStream, account, pool)
 }

@@ -5,7 +5,7 @@
 use super::Answer;
 use crate::args::Raw;
 use crate::entry::Next;
-use crate::{account, live, log, overhead, vmm};
+use crate::{live, log, overhead, vmm};
 use core::ffi::c_void;
 use driver_api::{
     CUarrayMapInfo, CUdevice, CUdeviceptr, CUipcMemHandle, CUlogicalEndpointId, CUmemGenericAllocationHandle, CUstream,
@@ -15,9 +15,8 @@ use quota_core::settings::LogLevel;
 /// Managed memory has no handle for others: the driver says so, and we why it is managed.
 pub(crate) fn cuIpcGetMemHandle(next: Next<'_>, _pHandle: Raw<CUipcMemHandle>, dptr: CUdeviceptr) -> Answer {
     next.call().inspect_err(|_| {
-        let is_dynamic = account::of_current_device().ok().flatten().is_some_and(|account| account.is_dynamic());
         static SAID: log::Once = log::Once::new();
-        if is_dynamic && live::is_soft(dptr as usize) && SAID.first() {
+        if live::is_movable(dptr as usize) && SAID.first() {
             log::line(
                 LogLevel::Warn,
                 format_args!("cuIpcGetMemHandle: memory of an oversubscribed job may be moved to the host, and can't be shared with other processes; run it without --oversubscribe"),
