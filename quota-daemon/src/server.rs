@@ -229,7 +229,7 @@ impl Server {
                     let path = path.clone();
                     self.reload(&path, &received);
                 }
-                _ => self.stopping = true,
+                _ => (self.stopping, self.upkeep.ended_by) = (true, Some(received)),
             }
         }
     }

@@ -83,11 +83,15 @@ impl Server {
     /// The last event, and the end of the file.
     pub(super) fn finish_audit(&mut self) {
         let tenants = self.registry.active_tenants();
+        let signal = self.upkeep.ended_by;
+        let why = signal.map_or_else(|| "nobody has a place".to_owned(), |it| format!("signal {}", it.number));
         self.record(AuditEvent {
             event: AuditKind::Stopped,
             pid: Some(std::process::id()),
             uid: Some(rustix::process::getuid().as_raw()),
-            reason: Some(format!("ends; {tenants} tenants were active")),
+            reason: Some(format!("ends ({why}); {tenants} tenants were active")),
+            by_uid: signal.and_then(|it| it.uid),
+            by_pid: signal.and_then(|it| it.pid),
             ..AuditEvent::default()
         });
         let lost = self.audit.finish(FINISH_WAIT_MAX);

@@ -87,6 +87,9 @@ impl Server {
             Request::Apply { document } => self.apply(&document, &mut actions),
             Request::Shutdown => {
                 self.configuration.idle_exit = Some(Duration::ZERO);
+                let change = Some("shutdown".to_owned());
+                let event = AuditEvent { event: AuditKind::Changed, change, ..AuditEvent::default() };
+                actions.push(Action::Audit(Box::new(event)));
                 Ok("the daemon ends once nobody has a place".to_owned())
             }
             _ => Err("this version of the daemon can't do that".to_owned()),

@@ -125,7 +125,8 @@ fn every_event_is_in_the_file_with_its_numbers() {
         let seqs: Vec<u64> = rows.iter().filter(|row| row.run == run.run).map(|row| row.seq).collect();
         assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
     }
-    assert_eq!(rows.last().expect("some").event.event, AuditKind::Stopped);
+    let last = &rows.last().expect("some").event;
+    assert_eq!((last.event, last.by_pid), (AuditKind::Stopped, Some(own)));
     assert!(rows.windows(2).all(|pair| pair[0].time <= pair[1].time));
 }
 
