@@ -9,6 +9,7 @@ mod upkeep;
 
 use crate::arbiter::{Arbiter, now_ns};
 use crate::audit::Audit;
+use crate::audit::history::Readers;
 use crate::devices::sampler::Sampler;
 use crate::devices::{DeviceSample, Inventory, Nvml};
 use crate::document::Document;
@@ -116,6 +117,7 @@ pub struct Server {
     adopted_jobs: HashMap<ConnectionId, ProcessRecord>,
     audit: Audit,
     readers: HashMap<ConnectionId, audit::Reader>,
+    history: Readers,
     bypasses: audit::Bypasses,
 }
 
@@ -165,6 +167,7 @@ impl Server {
             adopted_jobs: HashMap::new(),
             audit: Audit::new(crate::audit::file::now_ms(), std::process::id()),
             readers: HashMap::new(),
+            history: Readers::default(),
             bypasses: audit::Bypasses::new(),
         };
         server.watch(&server.signals, TOKEN_SIGNALS).map_err(kernel("an epoll entry"))?;

@@ -4,7 +4,7 @@
 //! fields are ignored, so that an older side can talk to a newer one; what changes the meaning of an
 //! existing field raises [`PROTOCOL_VERSION`].
 
-use crate::audit::{AuditQuery, AuditRow};
+use crate::audit::{AuditOlder, AuditQuery, AuditRow};
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
@@ -242,8 +242,8 @@ pub enum Reply {
         rows: Vec<AuditRow>,
         /// No more follow.
         last: bool,
-        /// Where older ones are, when the daemon doesn't have all that was asked for.
-        older: Option<String>,
+        /// With the last packet: what of it the daemon doesn't keep in memory.
+        older: Option<AuditOlder>,
     },
 }
 
