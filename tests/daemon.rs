@@ -345,6 +345,47 @@ fn a_restarted_daemon_takes_its_clients_back() {
     eventually(Duration::from_secs(1), "its tenant is gone", || ps(&machine, &daemon).is_empty());
 }
 
+/// The daemon is killed and started again while jobs allocate and free all the time: none of them is ever over its quota, and none is
+/// refused what it has.
+#[test]
+fn nobody_is_over_quota_however_often_the_daemon_is_killed() {
+    const ROUNDS: usize = 300;
+    let machine = Machine::new("a100-80gb");
+    let mut daemon = machine.daemon("");
+    let round = "linear:a=600M linear:b=600M info free:a sleep=3";
+    let words = format!("init ctx say=ready {} say=done wait", vec![round; ROUNDS].join(" "));
+    let mut jobs: Vec<_> =
+        (0..3).map(|at| run(&machine, &daemon, &format!("--memory 1GiB --tenant t{at}"), &words).start()).collect();
+    jobs.iter_mut().for_each(|job| drop(job.until("ready")));
+    for round in 0..8u64 {
+        std::thread::sleep(Duration::from_millis(10 + round * 37 % 60));
+        daemon.kill();
+        std::thread::sleep(Duration::from_millis(round * 23 % 40));
+        daemon = machine.daemon("");
+        let rows = ps(&machine, &daemon);
+        assert_eq!(rows.len(), 3, "round {round}: {rows:?}");
+        for row in &rows {
+            assert_eq!(row["memory_quota_bytes"].as_u64(), Some(GIB), "{row}");
+            assert!(row["memory_used_bytes"].as_u64().is_some_and(|used| used <= GIB), "{row}");
+        }
+    }
+    let expected = [
+        "linear:a=600M 0".to_owned(),
+        "linear:b=600M 2".to_owned(),
+        format!("info 0 {} {GIB}", 424 * MIB),
+        "free:a 0".to_owned(),
+    ];
+    for mut job in jobs {
+        let lines = job.until("done");
+        assert_eq!(lines.len(), ROUNDS * 4);
+        for (at, line) in lines.iter().enumerate() {
+            assert_eq!(*line, expected[at % 4], "line {at}");
+        }
+        job.finish();
+    }
+    eventually(Duration::from_secs(2), "all is free again", || ps(&machine, &daemon).is_empty());
+}
+
 /// Deaths while no daemon watches: the others give back what the dead held, and so does the next daemon.
 #[test]
 fn the_dead_are_buried_while_there_is_no_daemon() {

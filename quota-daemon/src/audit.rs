@@ -4,6 +4,7 @@
 //! event is lost unseen: numbers go on without a gap, and what couldn't be written is counted in the file itself.
 
 pub mod file;
+pub mod history;
 mod words;
 mod writer;
 

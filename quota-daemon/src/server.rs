@@ -11,6 +11,7 @@ mod upkeep;
 
 use crate::arbiter::{Arbiter, now_ns};
 use crate::audit::Audit;
+use crate::audit::history::Readers;
 use crate::devices::sampler::Sampler;
 use crate::devices::{DeviceSample, Inventory, Nvml};
 use crate::document::{Document, Minute};
@@ -124,6 +125,7 @@ pub struct Server {
     adopted_jobs: HashMap<ConnectionId, ProcessRecord>,
     audit: Audit,
     readers: HashMap<ConnectionId, audit::Reader>,
+    history: Readers,
     bypasses: audit::Bypasses,
 }
 
@@ -175,6 +177,7 @@ impl Server {
             adopted_jobs: HashMap::new(),
             audit: Audit::new(crate::audit::file::now_ms(), std::process::id()),
             readers: HashMap::new(),
+            history: Readers::default(),
             bypasses: audit::Bypasses::new(),
         };
         server.watch(&server.signals, TOKEN_SIGNALS).map_err(kernel("an epoll entry"))?;
@@ -248,7 +251,7 @@ impl Server {
                 None if received.number == libc::SIGHUP && self.notifier.has_manager() => {
                     log::line(LogLevel::Info, format_args!("there is no document to be read again"));
                 }
-                _ => self.stopping = true,
+                _ => (self.stopping, self.upkeep.ended_by) = (true, Some(received)),
             }
         }
     }

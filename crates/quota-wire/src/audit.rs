@@ -126,7 +126,7 @@ pub struct AuditEvent {
     /// The same, where it differs from one to the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub granted_by_device: Vec<DeviceTerms>,
-    /// `set`, `pause`, `resume`, `apply` or `reload`.
+    /// `set`, `pause`, `resume`, `apply`, `reload` or `shutdown`.
     pub change: Option<String>,
     /// Why, or what exactly, for people.
     pub reason: Option<String>,
@@ -153,6 +153,26 @@ pub struct AuditRow {
     pub event: AuditEvent,
 }
 
+/// Names an event.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct AuditPlace {
+    /// [`AuditRow::run`].
+    pub run: String,
+    /// [`AuditRow::seq`].
+    pub seq: u64,
+}
+
+/// Events that were asked for are no longer in memory.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct AuditOlder {
+    /// The oldest that is in memory: those before it can be asked for by [`AuditQuery::before`], if there are `files`.
+    pub before: AuditPlace,
+    /// Whether they are in files.
+    pub files: bool,
+    /// What to know, for people.
+    pub hint: String,
+}
+
 /// Which events are wanted.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct AuditQuery {
@@ -168,6 +188,9 @@ pub struct AuditQuery {
     /// Of those that there are now, only so many, the newest.
     #[serde(default)]
     pub newest: Option<u32>,
+    /// Only those before this one, from the files.
+    #[serde(default)]
+    pub before: Option<AuditPlace>,
     /// What comes later, too, until the connection is closed.
     #[serde(default)]
     pub follow: bool,

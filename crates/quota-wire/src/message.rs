@@ -5,7 +5,7 @@
 //! existing field raises [`PROTOCOL_VERSION`].
 
 use crate::Secret;
-use crate::audit::{AuditQuery, AuditRow};
+use crate::audit::{AuditOlder, AuditQuery, AuditRow};
 use crate::notice::{Action, JobNotice};
 use serde::{Deserialize, Serialize};
 
@@ -306,8 +306,8 @@ pub enum Reply {
         rows: Vec<AuditRow>,
         /// No more follow.
         last: bool,
-        /// Where older ones are, when the daemon doesn't have all that was asked for.
-        older: Option<String>,
+        /// With the last packet: what of it the daemon doesn't keep in memory.
+        older: Option<AuditOlder>,
     },
 }
 

@@ -124,6 +124,18 @@ impl AuditFile {
         Ok(removed)
     }
 
+    /// All files that may hold events since a time, the oldest first.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn all(&self, since_ms: u64) -> io::Result<Vec<PathBuf>> {
+        let mut before = self.of_before()?;
+        before.retain(|(at_ms, ..)| *at_ms >= since_ms);
+        before.sort();
+        let before = before.into_iter().map(|(_, path, _)| path);
+        Ok(before.chain([self.path.clone()]).filter(|path| path.exists()).collect())
+    }
+
     fn take_open(&mut self, now_ms: u64) -> io::Result<Open> {
         match self.open.take() {
             Some(open) => Ok(open),

@@ -104,7 +104,7 @@ fn start(options: &Options) -> Result<(), (u8, String)> {
         idle_exit: options.idle_exit,
         overrides,
         document,
-        document_path: path.clone(),
+        document_path: path.clone().map(|path| std::path::absolute(&path).unwrap_or(path)),
         simulated: std::env::var("FAKE_CUDA_MACHINE").ok(),
     };
     let place = configuration.socket.display().to_string();

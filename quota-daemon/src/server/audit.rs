@@ -2,15 +2,17 @@
 
 use super::Server;
 use crate::audit::file::{self, now_ms};
+use crate::audit::history::Wanted;
 use crate::audit::{KEPT_MAX, in_words};
 use crate::document::AuditRule;
 use crate::log;
 use crate::peer::{clean_to, command, is_zombie, start_ticks, user};
 use crate::registry::{Action, ConnectionId};
 use quota_core::settings::LogLevel;
-use quota_wire::audit::{AuditEvent, AuditKind, AuditQuery, AuditRow, ROWS_PER_PACKET};
+use quota_wire::audit::{AuditEvent, AuditKind, AuditOlder, AuditPlace, AuditQuery, AuditRow, ROWS_PER_PACKET};
 use quota_wire::message::{PACKET_BYTES_MAX, Reply};
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Readers at one time, administrators apart.
@@ -40,8 +42,8 @@ pub(super) struct Reader {
     next: u64,
     /// Where it ends, when nothing that comes later is wanted.
     end: Option<u64>,
-    /// Where older events are, as it is told with the last packet.
-    older: Option<String>,
+    /// What isn't kept, as it is told with the last packet.
+    older: Option<AuditOlder>,
 }
 
 /// Processes that are no members, by pid, start and device: since when, and whether it was told.
@@ -83,11 +85,15 @@ impl Server {
     /// The last event, and the end of the file.
     pub(super) fn finish_audit(&mut self) {
         let tenants = self.registry.active_tenants();
+        let signal = self.upkeep.ended_by;
+        let why = signal.map_or_else(|| "nobody has a place".to_owned(), |it| format!("signal {}", it.number));
         self.record(AuditEvent {
             event: AuditKind::Stopped,
             pid: Some(std::process::id()),
             uid: Some(rustix::process::getuid().as_raw()),
-            reason: Some(format!("ends; {tenants} tenants were active")),
+            reason: Some(format!("ends ({why}); {tenants} tenants were active")),
+            by_uid: signal.and_then(|it| it.uid),
+            by_pid: signal.and_then(|it| it.pid),
             ..AuditEvent::default()
         });
         let lost = self.audit.finish(FINISH_WAIT_MAX);
@@ -125,16 +131,18 @@ impl Server {
     }
 
     /// Answers who wants to know what has happened.
-    pub(super) fn show_audit(&mut self, id: ConnectionId, query: AuditQuery) {
+    pub(super) fn show_audit(&mut self, id: ConnectionId, mut query: AuditQuery) {
+        if let Some(before) = query.before.take() {
+            return self.show_history(id, query, before);
+        }
         let Some(client) = self.clients.get(&id) else { return };
         // Users can't keep the administrator from reading.
         if self.readers.len() >= READERS_MAX && !client.admin {
             let reason = format!("{READERS_MAX} read the audit already");
             return self.send(id, Reply::Refused { reason });
         }
-        let sees_all = client.admin || client.credentials.uid == 0;
         let mut reader = Reader {
-            uid: (!sees_all).then_some(client.credentials.uid),
+            uid: self.sees(id),
             next: self.audit.begin(),
             end: (!query.follow).then_some(self.audit.end()),
             older: self.older(&query),
@@ -154,18 +162,48 @@ impl Server {
         self.feed(id);
     }
 
-    /// Where events are that are asked for and aren't kept.
-    fn older(&self, query: &AuditQuery) -> Option<String> {
-        let oldest = self.audit.at(self.audit.begin()).filter(|_| self.audit.begin() > 0)?;
-        if query.since_ms.is_some_and(|since_ms| since_ms >= oldest.at_ms) {
+    /// What is asked for and isn't kept.
+    fn older(&self, query: &AuditQuery) -> Option<AuditOlder> {
+        let oldest = self.audit.at(self.audit.begin())?;
+        let files = self.audit_rule().is_some();
+        // Whatever is in memory, files may hold more of earlier runs.
+        let is_all = self.audit.begin() == 0 && !files;
+        if is_all || query.since_ms.is_some_and(|since_ms| since_ms > oldest.at_ms) {
             return None;
         }
-        Some(match &self.audit_rule() {
-            Some(rule) => format!("the daemon keeps {KEPT_MAX} events; older ones are in {}", rule.path.display()),
-            None => {
-                format!("the daemon keeps {KEPT_MAX} events; older ones are gone (`audit` in its document keeps them)")
-            }
-        })
+        let hint = if files {
+            "--since and -n look into its files, too"
+        } else {
+            "older ones are gone (`audit` in its document keeps them)"
+        };
+        let before = AuditPlace { run: oldest.row.run.clone(), seq: oldest.row.seq };
+        Some(AuditOlder { before, files, hint: format!("the daemon keeps {KEPT_MAX} events; {hint}") })
+    }
+
+    /// Answers from the files, which takes as long as it takes.
+    fn show_history(&mut self, id: ConnectionId, query: AuditQuery, before: AuditPlace) {
+        let Some(client) = self.clients.get(&id) else { return };
+        let uid = self.sees(id);
+        let wanted = Wanted {
+            since_ms: query.since_ms.unwrap_or_default(),
+            before: (before.run, before.seq),
+            newest: query.newest.map(|newest| newest as usize),
+            wants: Box::new(move |row| wants(&query, uid, row)),
+        };
+        let sent = match (self.audit_rule(), client.connection.as_fd().try_clone_to_owned()) {
+            (Some(rule), Ok(connection)) => self.history.send(connection.into(), rule, wanted),
+            (None, _) => Err("the daemon writes no audit file".to_owned()),
+            (_, Err(error)) => Err(error.to_string()),
+        };
+        if let Err(reason) = sent {
+            self.send(id, Reply::Refused { reason });
+        }
+    }
+
+    /// The user whose events a client may see; all, when there is none.
+    fn sees(&self, id: ConnectionId) -> Option<u32> {
+        let client = self.clients.get(&id)?;
+        (!client.admin && client.credentials.uid != 0).then_some(client.credentials.uid)
     }
 
     fn audit_rule(&self) -> Option<&AuditRule> {
@@ -238,9 +276,13 @@ impl Server {
 
 impl Reader {
     fn wants(&self, row: &AuditRow) -> bool {
-        let is_lost = row.event.event == AuditKind::Lost;
-        self.query.wants(&row.event) && (is_lost || self.uid.is_none() || self.uid == row.event.uid)
+        wants(&self.query, self.uid, row)
     }
+}
+
+fn wants(query: &AuditQuery, uid: Option<u32>, row: &AuditRow) -> bool {
+    let is_lost = row.event.event == AuditKind::Lost;
+    query.wants(&row.event) && (is_lost || uid.is_none() || uid == row.event.uid)
 }
 
 /// What others wrote, fit to be kept and shown.

@@ -99,6 +99,9 @@ impl Server {
                 .and_then(|document| self.registry.preview(&document, &self.pages)),
             Request::Shutdown => {
                 self.configuration.idle_exit = Some(Duration::ZERO);
+                let change = Some("shutdown".to_owned());
+                let event = AuditEvent { event: AuditKind::Changed, change, ..AuditEvent::default() };
+                actions.push(Action::Audit(Box::new(event)));
                 Ok("the daemon ends once nobody has a place".to_owned())
             }
             _ => Err("this version of the daemon can't do that".to_owned()),

@@ -30,6 +30,8 @@ pub(super) struct Upkeep {
     told: Vec<String>,
     /// The document that holds instead of the file.
     applied: Option<AppliedDocument>,
+    /// The signal that has ended the daemon.
+    pub(super) ended_by: Option<Received>,
 }
 
 impl Upkeep {

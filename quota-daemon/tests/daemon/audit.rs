@@ -1,7 +1,7 @@
 //! What a daemon writes down: every kind of event, with its numbers, whoever asks and however slowly.
 
 use crate::node::{GIB, Node, PATIENCE, admit, ask, eventually, next, signal, text};
-use quota_wire::audit::{AuditKind, AuditQuery, AuditRow};
+use quota_wire::audit::{AuditKind, AuditOlder, AuditQuery, AuditRow};
 use quota_wire::message::{QueueLimit, Reply, Request};
 use quota_wire::socket::Connection;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// All that the daemon tells.
-fn audit(connection: &Connection, query: AuditQuery) -> (Vec<AuditRow>, Option<String>) {
+fn audit(connection: &Connection, query: AuditQuery) -> (Vec<AuditRow>, Option<AuditOlder>) {
     connection.send(&Request::Audit(query), &[]).expect("sent");
     let mut all = Vec::new();
     loop {
@@ -125,7 +125,8 @@ fn every_event_is_in_the_file_with_its_numbers() {
         let seqs: Vec<u64> = rows.iter().filter(|row| row.run == run.run).map(|row| row.seq).collect();
         assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>());
     }
-    assert_eq!(rows.last().expect("some").event.event, AuditKind::Stopped);
+    let last = &rows.last().expect("some").event;
+    assert_eq!((last.event, last.by_pid), (AuditKind::Stopped, Some(own)));
     assert!(rows.windows(2).all(|pair| pair[0].time <= pair[1].time));
 }
 
@@ -248,7 +249,7 @@ fn a_slow_follower_is_told_what_it_missed() {
     assert!(missed > 0 && missed < 6000, "{missed}");
     let (rows, older) = audit(&node.administer(), AuditQuery::default());
     assert_eq!((rows.len(), rows.last().map(|row| row.seq)), (1024, Some(6001)));
-    assert!(older.is_some_and(|hint| hint.contains("older ones are gone")));
+    assert!(older.is_some_and(|hint| !hint.files && hint.hint.contains("older ones are gone")));
 }
 
 /// The disk is full: jobs come and go as ever, and when there is room again nothing is missing unseen.
@@ -297,4 +298,40 @@ fn a_document_with_a_file_that_cannot_be_written_is_refused() {
     let (rows, _) =
         audit(&node.administer(), AuditQuery { kinds: vec!["refused".to_owned()], ..AuditQuery::default() });
     assert_eq!(rows[0].event.change.as_deref(), Some("apply"), "{rows:?}");
+}
+
+/// More than is kept in memory comes from the files, those of before included.
+#[test]
+fn what_is_no_longer_in_memory_is_read_from_the_files() {
+    let (node, path) = audited("l4-24gb", "");
+    let busy = node.connect();
+    let refuse = |count: usize| {
+        for _ in 0..count {
+            assert!(matches!(ask(&busy, &admit("a b", "1GiB", None)), Reply::Refused { .. }));
+        }
+    };
+    refuse(1500);
+    eventually("all are written", || in_file(&path).len() == 1501);
+    // As on the day after.
+    std::fs::rename(&path, node.folder.join("audit-20260101T000000.000Z.jsonl")).expect("ours");
+    refuse(500);
+    eventually("all are written", || in_file(&path).len() == 500);
+    // The first and the last; none is missing in between.
+    let numbers = |arguments: &[&str]| -> (u64, u64) {
+        let mut all = vec!["audit", "-o", "json"];
+        all.extend(arguments);
+        let done = node.gpuquota(&all).output().expect("it runs");
+        assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+        let rows = text(&done.stdout);
+        let seqs: Vec<u64> =
+            rows.lines().map(|line| serde_json::from_str::<AuditRow>(line).expect("JSON").seq).collect();
+        assert!(seqs.windows(2).all(|pair| pair[1] == pair[0] + 1), "{arguments:?}");
+        (seqs[0], seqs[seqs.len() - 1])
+    };
+    // What was renamed says that it is of January.
+    assert_eq!(numbers(&["--since", "2025-12-31T00:00:00Z"]), (1, 2001));
+    assert_eq!(numbers(&["--since", "2026-01-02T00:00:00Z"]), (978, 2001), "by its name it is older");
+    assert_eq!(numbers(&["--event", "started", "--since", "2025-12-31T00:00:00Z"]), (1, 1));
+    assert_eq!(numbers(&["-n", "1500"]), (502, 2001));
+    assert_eq!(numbers(&["-n", "5"]), (1997, 2001));
 }

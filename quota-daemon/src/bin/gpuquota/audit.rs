@@ -1,12 +1,12 @@
 //! `audit`: what has happened, by the daemons' word.
 
-use crate::daemons::{ANSWER_WAIT_MAX, PACKETS_MAX, sockets, unexpected};
+use crate::daemons::{ANSWER_WAIT_MAX, sockets, unexpected};
 use crate::options::{AuditOptions, AuditOutput};
 use crate::{Failure, daemons};
 use quota_core::Bytes;
 use quota_daemon::audit::file::{now_ms, since_1970_ms};
 use quota_daemon::places::admin_socket;
-use quota_wire::audit::{AuditQuery, AuditRow, AuditTerms, DeviceTerms, KINDS};
+use quota_wire::audit::{AuditOlder, AuditQuery, AuditRow, AuditTerms, DeviceTerms, KINDS};
 use quota_wire::message::{Reply, Request};
 use quota_wire::socket::{Connection, WireError};
 use std::io::Write;
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// How long a packet is waited for while nothing happens, before it is waited for again.
 const FOLLOW_WAIT: Duration = Duration::from_secs(60);
+/// How long the daemon may look for old events in its files before it finds one more packet of them.
+const HISTORY_WAIT_MAX: Duration = Duration::from_secs(60);
 /// What `--since` looks like.
 const SINCE_FORM: &str = "a duration such as 10m or 2d, or a time such as 2026-01-31T12:00:00Z";
 
@@ -42,18 +44,20 @@ pub(crate) fn audit(options: &AuditOptions) -> Result<(), Failure> {
 }
 
 fn list(connections: &[Connection], query: &AuditQuery, options: &AuditOptions) -> Result<(), Failure> {
-    let (mut rows, mut older) = (Vec::new(), Vec::new());
+    let (mut rows, mut hints) = (Vec::new(), Vec::new());
     for connection in connections {
-        connection.send(&Request::Audit(query.clone()), &[]).map_err(broken)?;
-        let deadline = Instant::now() + ANSWER_WAIT_MAX;
-        for _ in 0..PACKETS_MAX {
-            let (more, last, hint) = packet(connection, deadline)?;
-            rows.extend(more);
-            older.extend(hint);
-            if last {
-                break;
+        let (newer, older) = all(connection, query, ANSWER_WAIT_MAX)?;
+        let left = query.newest.map(|newest| newest.saturating_sub(newer.len() as u32));
+        match older {
+            Some(_) if left == Some(0) => {}
+            Some(older) if older.files && (left.is_some() || query.since_ms.is_some()) => {
+                let before = AuditQuery { before: Some(older.before), newest: left, ..query.clone() };
+                rows.extend(all(connection, &before, HISTORY_WAIT_MAX)?.0);
             }
+            Some(older) => hints.push(older.hint),
+            None => {}
         }
+        rows.extend(newer);
     }
     // Those of one daemon are in order already, and stay so where times are the same.
     if connections.len() > 1 {
@@ -66,10 +70,31 @@ fn list(connections: &[Connection], query: &AuditQuery, options: &AuditOptions) 
     }
     // A reader that has gone away has seen enough.
     let _ = put_rows(&rows, options.output);
-    for hint in older {
+    for hint in hints {
         eprintln!("gpuquota: {hint}");
     }
     Ok(())
+}
+
+/// All that a daemon answers, each packet within `patience`.
+fn all(
+    connection: &Connection,
+    query: &AuditQuery,
+    patience: Duration,
+) -> Result<(Vec<AuditRow>, Option<AuditOlder>), Failure> {
+    connection.send(&Request::Audit(query.clone()), &[]).map_err(broken)?;
+    let mut all = Vec::new();
+    loop {
+        match connection.receive_until(Instant::now() + patience).map_err(broken)? {
+            (Reply::Audit { rows, last, older }, _) => {
+                all.extend(rows);
+                if last {
+                    return Ok((all, older));
+                }
+            }
+            (other, _) => return Err(unexpected(&other)),
+        }
+    }
 }
 
 fn follow(connection: &Connection, query: &AuditQuery, output: AuditOutput) -> Result<(), Failure> {
@@ -85,13 +110,6 @@ fn follow(connection: &Connection, query: &AuditQuery, output: AuditOutput) -> R
             Err(WireError::TimedOut) => {}
             Err(error) => return Err(broken(error)),
         }
-    }
-}
-
-fn packet(connection: &Connection, deadline: Instant) -> Result<(Vec<AuditRow>, bool, Option<String>), Failure> {
-    match connection.receive_until(deadline).map_err(broken)? {
-        (Reply::Audit { rows, last, older }, _) => Ok((rows, last, older)),
-        (other, _) => Err(unexpected(&other)),
     }
 }
 
@@ -114,7 +132,14 @@ fn query(options: &AuditOptions) -> Result<AuditQuery, Failure> {
         return Err(Failure::usage(format!("--event {unknown}: it is unknown; expected {}", known.join(", "))));
     }
     let since_ms = options.since.as_deref().map(since).transpose()?;
-    Ok(AuditQuery { tenant: options.tenant.clone(), kinds, since_ms, newest: options.newest, follow: options.follow })
+    Ok(AuditQuery {
+        tenant: options.tenant.clone(),
+        kinds,
+        since_ms,
+        newest: options.newest,
+        before: None,
+        follow: options.follow,
+    })
 }
 
 fn since(text: &str) -> Result<u64, Failure> {

@@ -20,7 +20,7 @@ const IDLE_EXIT: &str = "60s";
 /// A log is begun anew beyond this.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 /// Packets of one list: more than a node's processes fill.
-pub(crate) const PACKETS_MAX: usize = 1024;
+const PACKETS_MAX: usize = 1024;
 /// Daemons of one user that are looked at.
 const DAEMONS_MAX: usize = 64;
 

@@ -54,7 +54,7 @@ pub(crate) enum Command {
     Apply(ApplyOptions),
     /// Show who asked, got, was refused and changed what; an ordinary user sees what is about their own processes
     ///
-    /// The daemon keeps the last 1024 events. Where its document says `audit: {path: FILE, keep: 30d}` it writes all of them
+    /// The daemon keeps the last 1024 events, which are shown; --since and -n look into its files, too. Where its document says `audit: {path: FILE, keep: 30d}` it writes all of them
     /// to that file, one JSON object a line. Numbers (`seq`) go on without a gap within one `run` of the daemon; an event
     /// `lost` says how many are missing.
     Audit(AuditOptions),
