@@ -13,7 +13,7 @@ use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
 use quota_wire::Secret;
-use quota_wire::notice::{ACTION_FORM, GRACE_FORM, GRACE_MS_MAX};
+use quota_wire::notice::{ACTION_FORM, Action, GRACE_FORM, GRACE_MS_MAX};
 use quota_wire::page::FIRM_PARTS;
 use quota_wire::secret::SECRET_FORM;
 use raw::{RawAudit, RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
@@ -108,6 +108,8 @@ pub struct TenantRule {
     pub weight: Option<u32>,
     /// Its class.
     pub priority: Priority,
+    /// It may have what other tenants leave idle, until they want it back.
+    pub borrow: bool,
     /// Its memory may be moved to the host, and its quota lie beyond what the device has.
     pub oversubscribe: bool,
     /// Whose processes belong to it; anybody's who gives the name, when nothing is said.
@@ -375,6 +377,7 @@ fn tenant_rule(place: &str, raw: &RawTenant) -> Result<TenantRule, DocumentError
     let place = format!("tenant {name}");
     let compute = raw.compute.as_ref().map(RawCompute::parts).unwrap_or_default();
     let rule = TenantRule {
+        borrow: raw.borrow.unwrap_or(false),
         memory: memory(&format!("{place}: memory"), raw.memory.as_ref())?,
         compute: percent(&format!("{place}: compute.limit"), compute.limit.as_ref())?,
         guarantee: percent(&format!("{place}: compute.guarantee"), compute.guarantee.as_ref())?,
@@ -463,7 +466,20 @@ fn interrupts(raw: &RawDocument) -> Result<InterruptRules, DocumentError> {
     let manner = read("scheduling.interrupt", scheduling.interrupt.as_ref(), ACTION_FORM, str::parse)?;
     rules.grace_ms = grace_ms.unwrap_or(rules.grace_ms);
     rules.manner = manner.unwrap_or(rules.manner);
+    let reclaim = read("scheduling.reclaim", scheduling.reclaim.as_ref(), RECLAIM_FORM, parse_reclaim)?;
+    rules.reclaim = reclaim.unwrap_or(rules.reclaim);
     Ok(rules)
+}
+
+/// What follows when borrowed memory is not given back.
+const RECLAIM_FORM: &str = "checkpoint or terminate";
+
+fn parse_reclaim(text: &str) -> Result<Action, &'static str> {
+    match text.parse() {
+        Ok(Action::Pause) => Err("a pause gives nothing back"),
+        Ok(action) => Ok(action),
+        Err(_) => Err("it is unknown"),
+    }
 }
 
 /// The time between notice and action, in milliseconds.

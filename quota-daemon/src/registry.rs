@@ -11,6 +11,7 @@
 
 mod admission;
 mod backfill;
+mod borrow;
 mod change;
 mod devices;
 mod events;
@@ -150,6 +151,8 @@ struct Tenant {
     jobs: BTreeSet<ConnectionId>,
     /// The tenant of the document that it is a part of.
     pool: Option<TenantId>,
+    /// A tenant of the document that may have what others of them leave idle.
+    borrows: bool,
     /// Its compute is withheld until it is resumed.
     paused: bool,
     /// How it is with making room for others.
@@ -164,6 +167,8 @@ struct Grant {
     /// What was admitted. What a process asks for binds it only below this: asking again for what was
     /// admitted must not undo a quota that was raised since.
     admitted: Quota,
+    /// What of its memory others than its pool have lent.
+    borrowed: Bytes,
 }
 
 /// A process of a tenant.
@@ -351,6 +356,7 @@ impl Registry {
             members: BTreeMap::new(),
             jobs: BTreeSet::new(),
             pool,
+            borrows: false,
             paused: false,
             interrupt: interrupt::Interruptible::default(),
         };
@@ -374,14 +380,16 @@ impl Registry {
         self.fits(&wants, Whose::default(), false).map_err(|no_room| format!("tenant {}: {no_room}", rule.name))?;
         let id = self.make_tenant(rule.name.clone(), 0, Origin::Document(rule.matches.clone()), None);
         self.grant(id, &wants);
+        self.tenants.entry(id).and_modify(|tenant| tenant.borrows = rule.borrow);
         Ok(())
     }
 
     fn grant(&mut self, id: TenantId, wants: &[(usize, Quota)]) {
         self.changed.insert(id);
-        let tenant = self.tenants.get_mut(&id).expect("the caller has found or made it");
         for (device, quota) in wants {
-            tenant.grants[*device] = Some(Grant { quota: *quota, admitted: *quota });
+            let borrowed = self.beyond_its_pool(id, *device, quota);
+            let tenant = self.tenants.get_mut(&id).expect("the caller has found or made it");
+            tenant.grants[*device] = Some(Grant { quota: *quota, admitted: *quota, borrowed });
         }
     }
 }

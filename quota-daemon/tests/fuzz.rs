@@ -287,13 +287,14 @@ impl Usage for Claims {
     }
 }
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "",
     "tenants: [{name: s, memory: 20GiB}]\n",
     "tenants: [{name: s, memory: 10GiB, compute: {guarantee: 30%}}, {name: t}]\ndevices: [{select: all, max_jobs: 3}]\n",
     "tenants: [{name: s, match: {uid: 7}}]\ndevices: [{select: 0, memory_reserve: 40GiB}, {select: 1, defaults: {memory: 5GiB}}]\n",
     "scheduling: {policy: fair, placement: spread}\ndevices: [{slices: 5 x 15GiB + 20%}]\ntenants: [{name: t, memory: 30GiB}]\n",
     "scheduling: {policy: priority, aging: 1m, placement: least-interference}\ndevices: [{oversubscribe: 2}]\ntenants: [{name: s, memory: 40GiB, oversubscribe: true}]\n",
+    "scheduling: {preemption: true, grace: 1s}\ntenants: [{name: s, memory: 40GiB, borrow: true}, {name: t, memory: 39GiB, compute: {limit: 50%}, borrow: true}]\n",
 ];
 
 /// The registry, and what everybody outside was told.

@@ -13,9 +13,6 @@ pub(super) fn without_effect(raw: &RawDocument) -> Vec<String> {
         }
     };
     note(raw.listen.is_some(), "listen");
-    for tenant in raw.tenants.iter().flatten() {
-        note(tenant.borrow == Some(true), &format!("tenant {}: borrow", tenant.name.0));
-    }
     keys
 }
 
@@ -110,6 +107,7 @@ pub(super) struct RawScheduling {
     pub(super) aging: Option<Scalar>,
     pub(super) grace: Option<Scalar>,
     pub(super) interrupt: Option<Scalar>,
+    pub(super) reclaim: Option<Scalar>,
 }
 
 #[derive(serde::Deserialize)]

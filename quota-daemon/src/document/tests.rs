@@ -42,7 +42,7 @@ fn the_whole_document_is_understood() {
     assert!(!vision.matches.covers(1002, "/a.slice/vision-7"));
     assert!(!vision.matches.covers(1001, "/a.slice/other"));
     assert_eq!((document.tenants[1].name.as_str(), document.tenants[1].compute), ("7", Percent::from_hundredths(1250)));
-    assert_eq!(document.without_effect, ["listen", "tenant vision: borrow"]);
+    assert_eq!(document.without_effect, ["listen"]);
     let audit = document.audit.expect("named");
     assert_eq!((audit.path.as_path(), audit.keep.as_secs()), (Path::new("/var/log/gpuquota/audit.jsonl"), 30 * 86_400));
 }

@@ -46,10 +46,11 @@ impl Registry {
         let whose = Whose { tenant: Some(id), pool: self.tenants[&id].pool };
         self.fits(&wants, whose, false).map_err(|no_room| no_room.to_string())?;
         self.changed.insert(id);
-        let tenant = self.tenants.get_mut(&id).expect("just found");
         for (index, quota) in &wants {
+            let borrowed = self.beyond_its_pool(id, *index, quota);
+            let tenant = self.tenants.get_mut(&id).expect("just found");
             if let Some(grant) = &mut tenant.grants[*index] {
-                grant.quota = *quota;
+                (grant.quota, grant.borrowed) = (*quota, borrowed);
             }
         }
         actions.push(Action::Publish(id));
@@ -195,6 +196,7 @@ impl Registry {
             ));
         }
         tenant.origin = Origin::Document(rule.matches.clone());
+        tenant.borrows = rule.borrow;
         let wants: Vec<(usize, Quota)> =
             self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
         self.grant(id, &wants);

@@ -181,6 +181,8 @@ impl Registry {
         let (command, asks) = (clean(&hello.command), binding);
         let member = Member { peer: peer.clone(), command, slot, sees, asks, listens: false, ready: 0 };
         tenant.members.insert(connection, member);
+        // It may be an owner's, whose memory is lent.
+        self.stirred = true;
         self.changed.insert(id);
         Ok((slot, changed))
     }

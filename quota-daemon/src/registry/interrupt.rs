@@ -28,6 +28,8 @@ const MOVE_MS_MAX: u64 = 60_000;
 pub(super) const END_MS_MAX: u64 = 10_000;
 /// Time after which a lowered quota binds every process: what was admitted before has been charged then.
 const SETTLE_MS: u64 = 50;
+/// How often it is looked whether somebody has given back what it has borrowed.
+pub(super) const RECLAIM_LOOK_MS: u64 = 100;
 /// How long a job that is paused may still free memory before the one that waits for it gives up.
 const FREE_MS_MAX: u64 = 2_000;
 /// How long a job that is killed may be about to end, for the one that waits for its place.
@@ -44,13 +46,15 @@ pub struct InterruptRules {
     pub preemption: bool,
     /// Time between notice and action.
     pub grace_ms: u64,
+    /// What follows, of jobs that are to give back what they have borrowed, and don't say.
+    pub reclaim: Manner,
     /// What follows, of jobs that don't say.
     pub manner: Manner,
 }
 
 impl Default for InterruptRules {
     fn default() -> Self {
-        Self { preemption: false, grace_ms: GRACE_MS_DEFAULT, manner: Manner::Pause }
+        Self { preemption: false, grace_ms: GRACE_MS_DEFAULT, reclaim: Manner::Checkpoint, manner: Manner::Pause }
     }
 }
 
@@ -93,6 +97,9 @@ pub(super) struct Interruption {
     /// When it is looked whether it has freed more, while somebody waits for that.
     #[serde(skip)]
     look_again_ms: Option<u64>,
+    /// It used no more than its own when that was looked at last.
+    #[serde(skip)]
+    is_down: bool,
     /// By device, what is expected to become free.
     #[serde(skip)]
     expects: Vec<u64>,
@@ -156,6 +163,24 @@ impl Tenant {
     /// True while others may have what it doesn't use.
     pub(super) fn lends(&self) -> bool {
         self.interrupt.now.as_ref().is_some_and(|now| matches!(now.stage, Stage::Settled { .. }))
+    }
+
+    /// True while it is to give back what it has borrowed.
+    pub(super) fn gives_back(&self) -> bool {
+        self.interrupt.now.as_ref().is_some_and(|now| now.reason == Reason::Reclaimed)
+    }
+
+    /// Whether it uses no more than its own, for the second time; the next look is at `again_ms`.
+    pub(super) fn is_still_down(&mut self, is_down: bool, now_ms: u64, again_ms: u64) -> bool {
+        let Some(now) = self.interrupt.now.as_mut().filter(|now| matches!(now.stage, Stage::Noticed { .. })) else {
+            return false;
+        };
+        let is_due = now.look_again_ms.is_none_or(|at_ms| at_ms <= now_ms);
+        if !is_due {
+            return false;
+        }
+        now.look_again_ms = Some(again_ms);
+        core::mem::replace(&mut now.is_down, is_down) && is_down
     }
 
     /// Its state, and why, for people; none while nobody interrupts it.
@@ -325,6 +350,18 @@ impl Registry {
         Ok(())
     }
 
+    /// Has a tenant give back what it has borrowed.
+    pub(super) fn begin_reclaim(&mut self, id: TenantId, now_ms: u64, actions: &mut Vec<Action>) {
+        let said = self.tenants[&id].interrupt.manner.filter(|manner| *manner != Manner::Pause);
+        let manner = said.unwrap_or(self.interrupts.reclaim);
+        let (grace_ms, expects) = (self.interrupts.grace_ms, Vec::new());
+        let begun = Begin { reason: Reason::Reclaimed, manner, grace_ms, cause: Cause::Nobody, expects };
+        self.begin(id, begun, "the owner of what it has borrowed".to_owned(), now_ms, actions);
+        if let Some(now) = self.tenants.get_mut(&id).and_then(|tenant| tenant.interrupt.now.as_mut()) {
+            now.look_again_ms = Some(now_ms + RECLAIM_LOOK_MS);
+        }
+    }
+
     /// Tells a tenant that it has to make room.
     fn begin(&mut self, id: TenantId, begin: Begin, cause_text: String, now_ms: u64, actions: &mut Vec<Action>) {
         let Begin { reason, manner, grace_ms, cause, expects } = begin;
@@ -344,6 +381,7 @@ impl Registry {
             cause_text,
             stage,
             was_moved: false,
+            is_down: false,
             not_before_ms,
             look_again_ms,
             expects,

@@ -66,7 +66,8 @@ impl Registry {
     /// What the parts of a pool, but `except`, have on a device.
     pub(super) fn memory_of_parts(&self, pool: TenantId, index: usize, except: Option<TenantId>) -> Bytes {
         let parts = self.parts(pool).filter(|(id, _)| Some(*id) != except);
-        Bytes(parts.filter_map(|(_, part)| Some(part.grants[index]?.quota.memory_cap?.0)).sum())
+        let of_it = |grant: Grant| Some(grant.quota.memory_cap?.0.saturating_sub(grant.borrowed.0));
+        Bytes(parts.filter_map(|(_, part)| of_it(part.grants[index]?)).sum())
     }
 
     fn guarantee_of_parts(&self, pool: TenantId, index: usize, except: Option<TenantId>) -> u32 {
@@ -127,9 +128,12 @@ impl Registry {
             None => Err(NoRoom::Never(format!(
                 "a job of tenant {name} needs a part of the {has} that it has on device {index}; give --memory"
             ))),
-            Some(asked) if asked > cap => {
-                let asked = asked.human();
-                Err(NoRoom::Never(format!("{asked} on device {index} can never fit: tenant {name} has {has} there")))
+            Some(asked) if asked.0 > cap.0 + self.could_borrow(pool, index).0 => {
+                let (asked, borrows) = (asked.human(), self.tenants[&pool].borrows);
+                let all = if borrows { ", all that could be borrowed included" } else { "" };
+                Err(NoRoom::Never(format!(
+                    "{asked} on device {index} can never fit: tenant {name} has {has} there{all}"
+                )))
             }
             Some(_) => Ok(()),
         }
@@ -144,7 +148,14 @@ impl Registry {
         except: Option<TenantId>,
     ) -> Result<(), NoRoom> {
         let asked = quota.memory_cap.unwrap_or_default();
-        if asked <= self.left_of_pool(pool, index, except, quota.priority) {
+        let left = self.left_of_pool(pool, index, except, quota.priority);
+        let own = asked.min(left);
+        let more = own.0.saturating_sub(except.map_or(0, |id| self.own_part(id, index).0));
+        if let Some(reason) = self.is_lent_away(Bytes(more), index) {
+            return Err(NoRoom::NotNow(reason));
+        }
+        let is_closed = self.tenants[&pool].is_active();
+        if asked <= left || !is_closed && asked.0 - own.0 <= self.to_borrow(pool, index, except).0 {
             return Ok(());
         }
         let (name, asked) = (&self.tenants[&pool].name, asked.human());
@@ -158,10 +169,15 @@ impl Registry {
         let used = self.memory_of_parts(pool, index, except);
         let jobs = self.parts(pool).filter(|(id, _)| Some(*id) != except).count();
         Err(NoRoom::NotNow(format!(
-            "{asked} on device {index} do not fit: tenant {name} has {} there, {} granted to {jobs} of its jobs, {} left",
+            "{asked} on device {index} do not fit: tenant {name} has {} there, {} granted to {jobs} of its jobs, {} left{}",
             cap.human(),
             used.human(),
-            Bytes(cap.0.saturating_sub(used.0)).human()
+            Bytes(cap.0.saturating_sub(used.0)).human(),
+            if self.tenants[&pool].borrows {
+                format!(" and {} to borrow", self.to_borrow(pool, index, except).human())
+            } else {
+                String::new()
+            }
         )))
     }
 
@@ -227,7 +243,11 @@ impl Registry {
         let mut quota = it.effective(device)?;
         quota.crowded = self.devices[device].is_oversubscribed();
         let parts = self.memory_of_parts(tenant, device, None);
-        quota.memory_cap = quota.memory_cap.map(|cap| Bytes(cap.0.saturating_sub(parts.0)));
+        // Nor what it has to give back, or what others have to give it back.
+        let gives_back = it.grants[device].filter(|_| it.gives_back()).map_or(0, |grant| grant.borrowed.0);
+        let is_owed = if it.is_standing() && it.is_active() { self.owed_now(device).0 } else { 0 };
+        let less = parts.0.saturating_add(gives_back).saturating_add(is_owed);
+        quota.memory_cap = quota.memory_cap.map(|cap| Bytes(cap.0.saturating_sub(less)));
         let pool = it.pool.or_else(|| self.has_parts(tenant).then_some(tenant));
         if let (Some(pool), Some(all)) = (pool, self.pool_grant(pool, device)) {
             quota.priority = quota.priority.min(all.priority);

@@ -55,6 +55,9 @@ pub struct GrantRecord {
     pub quota: QuotaRecord,
     /// As it was admitted.
     pub admitted: QuotaRecord,
+    /// What of its memory others than its pool have lent.
+    #[serde(default)]
+    pub borrowed_bytes: u64,
 }
 
 /// A quota.
@@ -185,6 +188,7 @@ impl Registry {
                 uuid: uuid(device),
                 quota: (&grant.quota).into(),
                 admitted: (&grant.admitted).into(),
+                borrowed_bytes: grant.borrowed.0,
             })
         };
         let member = |member: &Member| MemberRecord {
@@ -250,7 +254,14 @@ impl Registry {
             .iter()
             .filter_map(|grant| {
                 let device = self.device_with(&grant.uuid)?;
-                Some((device, Grant { quota: grant.quota.quota(), admitted: grant.admitted.quota() }))
+                Some((
+                    device,
+                    Grant {
+                        quota: grant.quota.quota(),
+                        admitted: grant.admitted.quota(),
+                        borrowed: Bytes(grant.borrowed_bytes),
+                    },
+                ))
             })
             .collect();
         let members: BTreeMap<ConnectionId, Member> =

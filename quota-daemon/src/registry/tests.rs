@@ -1,6 +1,7 @@
 //! Claims about the registry, on a node without clock or sockets.
 
 mod audit;
+mod borrow;
 mod compute;
 mod document;
 mod dynamic;

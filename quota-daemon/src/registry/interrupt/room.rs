@@ -65,7 +65,10 @@ impl Registry {
         let others =
             self.tenants.iter().filter(|(id, tenant)| Some(**id) != except && self.room_of(tenant, device) == pool);
         let held = others.filter_map(|(id, tenant)| {
-            let cap = part(&tenant.grants[device]?.quota)?;
+            let grant = tenant.grants[device]?;
+            // What others have lent is not its pool's.
+            let borrowed = if pool.is_some() { grant.borrowed.0 } else { 0 };
+            let cap = Bytes(part(&grant.quota)?.0.saturating_sub(borrowed));
             let keeps = tenant.keeps(device).filter(|_| self.is_lent_to(*id, class, except));
             Some(keeps.map_or(cap, |keeps| keeps.min(cap)).0)
         });
@@ -158,7 +161,8 @@ impl Registry {
             tenant.may_be_interrupted_for(class) || (is_earlier(tenant) && tenant.class() < class)
         };
         let below = |class| self.tenants.values().any(|tenant| may(tenant, class));
-        self.interrupts.preemption && self.missing(job).is_some_and(|missing| below(missing.class))
+        self.waits_for_borrowers(job)
+            || self.interrupts.preemption && self.missing(job).is_some_and(|missing| below(missing.class))
     }
 
     /// False where there is nothing to look for: nobody is interrupted, and nobody can be.

@@ -25,6 +25,7 @@ impl Registry {
         for id in self.interrupted() {
             self.advance(id, now_ms, usage, actions);
         }
+        self.reclaim(now_ms, usage, actions);
         self.pump(actions);
         for id in self.interrupted() {
             self.let_go(id, now_ms, actions);
@@ -35,7 +36,8 @@ impl Registry {
 
     /// When there is something to do for [`Registry::step_interruptions`].
     pub(in crate::registry) fn next_interruption_ms(&self) -> Option<u64> {
-        let is_any = || self.tenants.values().any(|tenant| tenant.interrupt.now.is_some());
+        let has_to_do = |it: &Tenant| it.interrupt.now.is_some() || it.is_borrower();
+        let is_any = || self.tenants.values().any(has_to_do);
         if self.stirred && (self.interrupts.preemption || self.somebody_is_unqueued() || is_any()) {
             return Some(0);
         }
@@ -43,6 +45,10 @@ impl Registry {
             let now = tenant.interrupt.now.as_ref()?;
             let is_waited_for = matches!(now.cause, Cause::Job(job) if self.waits(job));
             let stage_ms = match now.stage {
+                // It may have given back what it is to.
+                Stage::Noticed { until_ms } if tenant.gives_back() => {
+                    Some(now.look_again_ms.map_or(until_ms, |at_ms| at_ms.min(until_ms)))
+                }
                 Stage::Noticed { until_ms } | Stage::Parking { until_ms } | Stage::Restoring { until_ms } => {
                     Some(until_ms)
                 }
@@ -102,6 +108,11 @@ impl Registry {
             Stage::Settled { parked: false, .. } if self.may_free_more(id, usage) => {
                 self.set_stage(id, Stage::Settling { until_ms: None, parked: false });
             }
+            // Its memory could not be moved.
+            Stage::Settled { parked: false, .. } if tenant.gives_back() && self.is_to_give_back(id) => {
+                self.set_stage(id, Stage::Ending { kill_at_ms: now_ms + END_MS_MAX, killed: false });
+                self.end(id, false, actions);
+            }
             Stage::Settled { since_ms, parked } => {
                 let last_ms = since_ms + FREE_MS_MAX;
                 let again_ms = (!parked && now_ms < last_ms).then(|| (now_ms + SETTLE_MS).min(last_ms));
@@ -121,6 +132,8 @@ impl Registry {
     fn act(&mut self, id: TenantId, now_ms: u64, actions: &mut Vec<Action>) {
         let tenant = &self.tenants[&id];
         let manner = match tenant.interrupt.now.as_ref().map(|now| now.manner) {
+            // A pause gives nothing back.
+            Some(Manner::Checkpoint) if !tenant.can_be_parked() && tenant.gives_back() => Manner::Terminate,
             Some(Manner::Checkpoint) if !tenant.can_be_parked() => Manner::Pause,
             manner => manner.unwrap_or_default(),
         };
@@ -214,7 +227,9 @@ impl Registry {
             now.not_before_ms = 0;
         }
         let (cause, stage, not_before_ms, was_moved) = (now.cause, now.stage, now.not_before_ms, now.was_moved);
+        let is_reclaimed = self.tenants[&id].gives_back();
         let is_wanted = match cause {
+            _ if is_reclaimed => self.is_to_give_back(id),
             Cause::Job(job) => self.waits(job),
             Cause::Administrator => true,
             Cause::Earlier(until_ms) => until_ms.is_none_or(|until_ms| now_ms < until_ms),
@@ -270,6 +285,9 @@ impl Registry {
             }
             for id in &begun {
                 self.spare(*id, now_ms, actions);
+            }
+            if self.waits_for_borrowers(&job) {
+                continue;
             }
             // One that waits its turn to interrupt somebody is not refused for that.
             if !is_queued && is_free {

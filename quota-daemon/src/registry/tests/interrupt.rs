@@ -21,7 +21,7 @@ fn high(name: &str, memory: &str) -> Admit {
 
 impl Node {
     /// What is due by now.
-    fn step(&mut self) -> Vec<Action> {
+    pub(super) fn step(&mut self) -> Vec<Action> {
         let mut actions = Vec::new();
         for _ in 0..100 {
             if self.registry.next_deadline_ms().is_none_or(|due_ms| due_ms > self.now_ms) {
@@ -34,7 +34,7 @@ impl Node {
     }
 
     /// The same after some time in which nothing happens but what is due.
-    fn pass(&mut self, ms: u64) -> Vec<Action> {
+    pub(super) fn pass(&mut self, ms: u64) -> Vec<Action> {
         let end_ms = self.now_ms + ms;
         let mut actions = self.step();
         while let Some(due_ms) = self.registry.next_deadline_ms().filter(|due_ms| *due_ms <= end_ms) {
@@ -45,21 +45,21 @@ impl Node {
         actions
     }
 
-    fn id(&self, name: &str) -> TenantId {
+    pub(super) fn id(&self, name: &str) -> TenantId {
         self.registry.tenant_named(name).unwrap_or_else(|| panic!("there is no {name}"))
     }
 
-    fn state(&self, name: &str) -> Option<&'static str> {
+    pub(super) fn state(&self, name: &str) -> Option<&'static str> {
         self.registry.tenants[&self.id(name)].interruption_in_words().map(|(state, _)| state)
     }
 
-    fn member_of(&mut self, name: &str, pid: u32) -> (ConnectionId, u32) {
+    pub(super) fn member_of(&mut self, name: &str, pid: u32) -> (ConnectionId, u32) {
         let (connection, welcome) = self.member(&peer(pid, 7), hello(Some(name), None, 1));
         (connection, welcome.slot)
     }
 
     /// A number that a tenant's notices have reached.
-    fn number(&self, name: &str) -> u32 {
+    pub(super) fn number(&self, name: &str) -> u32 {
         self.registry.notice(self.id(name)).map_or(0, |notice| notice.number)
     }
 }
