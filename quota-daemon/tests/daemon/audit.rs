@@ -48,12 +48,8 @@ fn kind_of<'a>(rows: &'a [AuditRow], kind: AuditKind, tenant: &str) -> &'a Audit
     found.unwrap_or_else(|| panic!("{kind:?} of {tenant} in {rows:#?}"))
 }
 
-/// One day on a node: each kind of event happens once, and is in the file with what was asked and granted.
-#[test]
-fn every_event_is_in_the_file_with_its_numbers() {
-    let (mut node, path) = audited("l4-24gb", "tenants: [{name: standing, memory: 1GiB}]\n");
-    let uid = rustix::process::getuid().as_raw();
-    let own = std::process::id();
+/// Each kind of event happens once, under a daemon that is killed in between and ends as it is told to.
+fn one_day(node: &mut Node, path: &Path) {
     let job = node.connect();
     assert!(matches!(ask(&job, &admit("job", "10GiB", None)), Reply::Granted(_)));
     assert!(matches!(ask(&node.connect(), &admit("large", "30GiB", None)), Reply::Refused { .. }));
@@ -66,7 +62,7 @@ fn every_event_is_in_the_file_with_its_numbers() {
     let waiting = node.connect();
     assert!(matches!(ask(&waiting, &admit("gone", "20GiB", Some(QueueLimit::Forever))), Reply::Waiting { .. }));
     drop(waiting);
-    let mut outside = crate::player::Outside::join(&node, "member");
+    let mut outside = crate::player::Outside::join(node, "member");
     outside.tell("attach");
     outside.signal(rustix::process::Signal::KILL);
     for arguments in [&["set", "job", "--memory", "12GiB"][..], &["pause", "job"], &["resume", "job"]] {
@@ -78,13 +74,22 @@ fn every_event_is_in_the_file_with_its_numbers() {
     signal(node.daemon_pid(), rustix::process::Signal::HUP);
     drop(job);
     let is_there = |kind: AuditKind, tenant: &str| {
-        in_file(&path).iter().any(|row| row.event.event == kind && row.event.tenant.as_deref() == Some(tenant))
+        in_file(path).iter().any(|row| row.event.event == kind && row.event.tenant.as_deref() == Some(tenant))
     };
     eventually("the last are written", || is_there(AuditKind::Released, "job") && is_there(AuditKind::Died, "member"));
     eventually("the document was read", || is_there(AuditKind::Changed, "standing"));
     node.restart_with("l4-24gb", &["--config", node.folder.join("document.yaml").to_str().expect("ASCII")]);
     signal(node.daemon_pid(), rustix::process::Signal::TERM);
     assert!(node.daemon.take().expect("started").wait().expect("it ends").success());
+}
+
+/// Each kind of event is in the file with what was asked and granted.
+#[test]
+fn every_event_is_in_the_file_with_its_numbers() {
+    let (mut node, path) = audited("l4-24gb", "tenants: [{name: standing, memory: 1GiB}]\n");
+    let uid = rustix::process::getuid().as_raw();
+    let own = std::process::id();
+    one_day(&mut node, &path);
     let rows = in_file(&path);
     let memory = |kind, tenant| {
         let event = &kind_of(&rows, kind, tenant).event;

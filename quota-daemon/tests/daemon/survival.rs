@@ -346,11 +346,11 @@ fn a_daemon_of_which_a_thread_dies_ends_as_a_whole() {
         daemon.kill().expect("it lives");
         daemon.wait().expect("a child");
         let mut command = node.command("l4-24gb", &arguments);
-        let mut dying =
-            command.env("GPUQUOTA_TEST_THREAD_DIES", thread).stderr(Stdio::piped()).spawn().expect("it starts");
+        let dying = command.env("GPUQUOTA_TEST_THREAD_DIES", thread).stderr(Stdio::piped()).spawn();
         // It has a member at once, of which it asks the driver and tells the arbiter.
+        let dying = node.daemon.insert(dying.expect("it starts"));
         eventually("it ends", || dying.try_wait().expect("a child").is_some());
-        let done = dying.wait_with_output().expect("it has ended");
+        let done = node.daemon.take().expect("just put").wait_with_output().expect("it has ended");
         assert!(
             !done.status.success() && text(&done.stderr).contains(&format!("the thread {thread} dies")),
             "{done:?}"
