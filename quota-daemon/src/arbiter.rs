@@ -67,7 +67,10 @@ impl Arbiter {
     pub fn set(&mut self, tenant: TenantId, common: &Arc<Common>, registry: &Registry) {
         let paused = registry.is_paused(tenant);
         let terms = (0..common.places.len()).map(|device| {
-            let terms = terms(&registry.effective(tenant, device)?, paused);
+            let mut terms = terms(&registry.effective(tenant, device)?, paused);
+            if registry.borrows_time(tenant) {
+                (terms.soft_cap, terms.capped) = (registry.effective(tenant, device)?.compute_cap, false);
+            }
             Some(registry.pool_of(tenant, device).map_or(terms, |(pool, weight)| terms.in_pool(pool, weight)))
         });
         self.board.set(tenant, common, terms.collect());
@@ -155,5 +158,5 @@ fn terms(quota: &Quota, paused: bool) -> device::Terms {
     // The cap is the shim's: who is out of credit doesn't come to the gate.
     let share =
         Share { weight: quota.weight, guarantee: quota.guarantee, cap: None, class: quota.priority, pool: None };
-    device::Terms { share, capped: quota.compute_cap.is_some(), paused }
+    device::Terms { share, capped: quota.compute_cap.is_some(), soft_cap: None, paused }
 }

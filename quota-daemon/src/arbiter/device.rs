@@ -1,9 +1,9 @@
 //! One device: its scheduler, the tenants that use it, and which gate each of them is shown. No I/O, no clock.
 
 use super::claims::{Account, Claim, Process};
-use quota_core::Priority;
 use quota_core::compute::scheduler::Rules;
 use quota_core::compute::{Action, Event, Pool, Scheduler, Share, Tenant};
+use quota_core::{Percent, Priority};
 use quota_wire::page::Gate;
 use std::collections::BTreeMap;
 
@@ -31,6 +31,8 @@ pub(super) struct Terms {
     pub(super) share: Share,
     /// A cap holds, so that its use has to be counted also when it is alone.
     pub(super) capped: bool,
+    /// A cap that holds only while somebody else wants the device.
+    pub(super) soft_cap: Option<Percent>,
     pub(super) paused: bool,
 }
 
@@ -66,6 +68,8 @@ pub(super) trait Eyes {
 struct Seat {
     terms: Terms,
     account: Account,
+    /// Its soft cap holds.
+    is_held: bool,
     /// The scheduler lets it launch.
     open: bool,
     /// It has had no work for long, and is out of the scheduler.
@@ -110,6 +114,7 @@ impl Device {
         let seat = Seat {
             terms,
             account: Account::new(tenant, now_ns),
+            is_held: false,
             open: false,
             resting: false,
             idle_since_ns: now_ns,
@@ -131,6 +136,7 @@ impl Device {
     pub(super) fn change(&mut self, tenant: Tenant, terms: Terms, now_ns: u64) {
         let Some(seat) = self.seats.get_mut(&tenant) else { return };
         let before = core::mem::replace(&mut seat.terms, terms);
+        seat.is_held &= before == terms;
         if seat.resting || before == terms {
             return;
         }
@@ -161,6 +167,7 @@ impl Device {
                 decided |= self.look_at(tenant, eyes, now_ns);
             }
             self.rest_who_is_idle(now_ns);
+            self.lend_time(now_ns);
             self.events.push(Event::Tick);
             decided |= self.tell(now_ns);
             if !decided {
@@ -233,7 +240,7 @@ impl Device {
 
     fn enter(&mut self, tenant: Tenant, now_ns: u64) {
         let Some(seat) = self.seats.get_mut(&tenant) else { return };
-        (seat.resting, seat.idle_since_ns) = (false, now_ns);
+        (seat.resting, seat.idle_since_ns, seat.is_held) = (false, now_ns, false);
         self.scheduler.attach(tenant, seat.terms.share, now_ns, &mut self.actions);
         if seat.terms.paused {
             self.scheduler.pause(tenant, now_ns, &mut self.actions);
@@ -286,6 +293,21 @@ impl Device {
             seat.idle_since_ns = now_ns;
         }
         self.tell(now_ns)
+    }
+
+    /// Has soft caps hold from the moment when somebody else wants the device, and no longer.
+    fn lend_time(&mut self, now_ns: u64) {
+        let wants = |seat: &Seat| !seat.resting && !seat.terms.paused && seat.account.wants();
+        let wanting: Vec<Tenant> = self.seats.iter().filter(|(_, seat)| wants(seat)).map(|(it, _)| *it).collect();
+        for (tenant, seat) in self.seats.iter_mut().filter(|(_, seat)| !seat.resting) {
+            let Some(cap) = seat.terms.soft_cap else { continue };
+            let is_held = wanting.iter().any(|other| other != tenant);
+            if core::mem::replace(&mut seat.is_held, is_held) != is_held {
+                let share = Share { cap: Some(cap).filter(|_| is_held), ..seat.terms.share };
+                self.scheduler.change(*tenant, share, now_ns, &mut self.actions);
+            }
+        }
+        self.act(now_ns);
     }
 
     fn rest_who_is_idle(&mut self, now_ns: u64) {

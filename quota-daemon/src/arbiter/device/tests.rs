@@ -28,7 +28,7 @@ impl Eyes for Stage {
 
 fn terms(weight: u32) -> Terms {
     let share = Share { weight, guarantee: None, cap: None, class: Priority::Normal, pool: None };
-    Terms { share, capped: false, paused: false }
+    Terms { share, capped: false, soft_cap: None, paused: false }
 }
 
 fn capped() -> Terms {
@@ -165,6 +165,41 @@ fn two_that_are_busy_take_turns_and_idle_ones_come_to_rest() {
     assert_eq!(device.next_deadline(), None, "nothing is due any more");
     let asked = [1, 2].iter().filter(|tenant| stage.gate(**tenant) == Gate::Ask).count();
     assert_eq!(asked, 1, "one asks at its next use, so that the other is alone");
+}
+
+/// Time that nobody else wants can be borrowed beyond a cap, which holds again as soon as somebody does.
+#[test]
+fn a_soft_cap_holds_while_somebody_else_wants_the_device() {
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    let soft = Terms { soft_cap: Percent::from_hundredths(3_000), ..terms(100) };
+    for (tenant, terms) in [(1, soft), (2, capped())] {
+        device.seat(Tenant(tenant), terms, 0);
+    }
+    let mut run = |busy: &[u64], ms: u64| {
+        let mut used = [0, 0];
+        for _ in 0..ms {
+            let holder = device.holder().map(|it| it.0).filter(|it| busy.contains(it));
+            for tenant in [1, 2] {
+                let before = stage.claims.get(&Tenant(tenant)).copied().unwrap_or_default();
+                let ran = u64::from(holder == Some(tenant));
+                used[tenant as usize - 1] += ran;
+                let (submitted, busy_ns) = (before.submitted + ran, before.busy_ns + ran * MS);
+                let waiting = u32::from(busy.contains(&tenant));
+                stage.says(tenant, Claim { submitted, completed: submitted, busy_ns, waiting, ..Claim::default() });
+            }
+            stage.now_ns += MS;
+            stage.look(&mut device);
+        }
+        used
+    };
+    let [alone, _] = run(&[1], 1_000);
+    assert!(alone >= 980, "{alone} of 1,000");
+    let [first, second] = run(&[1, 2], 50);
+    assert!(first <= 25 && second >= 25, "at once: {first} and {second} of 50");
+    let [capped, other] = run(&[1, 2], 2_000);
+    assert!((540..=660).contains(&capped) && other >= 1_300, "{capped} and {other} of 2,000");
+    let [again, _] = run(&[1], 1_000);
+    assert!(again >= 950, "{again} of 1,000");
 }
 
 /// While nobody looked after the gates, both launched as they liked; what they say of that time is no debt of either.
