@@ -71,6 +71,29 @@ fn tenants_share_whatever_the_number_of_their_jobs() {
     measured(&machine, ["many", "many", "one"].map(hire), 4 * SECOND).assert_divided(&[1, 1, 2], 3.0);
 }
 
+/// A tenant that may borrow has what nobody else wants, and its 30 per cent from the moment when somebody does.
+#[test]
+fn time_beyond_a_cap_is_borrowed_and_given_back() {
+    let _alone = alone();
+    let machine = Machine::new("a100-80gb");
+    let document = machine.folder().join("gpuquota.yaml");
+    let tenants = "[{name: lab, compute: {limit: 30%}, borrow: true}, {name: own}]";
+    std::fs::write(&document, format!("tenants: {tenants}\n")).expect("writable");
+    let daemon = machine.daemon(&format!("--config {}", document.display()));
+    let truth = machine.truth();
+    let hire = |tenant| machine.hired(&daemon, &format!("--tenant {tenant}"), "kernel=spin_200us iter=50ms");
+    let mut busy = vec![Busy::start(hire("lab")), Busy::start(hire("own"))];
+    busy[0].go();
+    std::thread::sleep(SETTLE);
+    truth.shares(0, &busy, SECOND).assert_has(0, 98.0, 3.0);
+    busy[1].go();
+    std::thread::sleep(Duration::from_millis(200));
+    let shares = truth.shares(0, &busy, 2 * SECOND);
+    shares.assert_has(0, 30.0, 3.0);
+    shares.assert_busy(95.0);
+    busy.into_iter().for_each(|job| job.kill(&truth));
+}
+
 /// Alone on the device, without a daemon: 30 per cent of each second, however it launches.
 fn a_cap_holds(words: &str) {
     a_cap_holds_on(words, "");
