@@ -176,3 +176,15 @@ fn jobs_make_room_where_the_document_says_so() {
         assert!(error.contains("expected") && error.starts_with("scheduling."), "{error}");
     }
 }
+
+/// What we show is what we take: the example, and each document in the README.
+#[test]
+fn what_is_shown_is_a_document() {
+    Document::parse(include_str!("../../../examples/gpuquota.yaml")).expect("the example");
+    let readme = include_str!("../../../README.md");
+    let blocks: Vec<&str> = readme.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!blocks.is_empty());
+    for block in blocks {
+        Document::parse(block).unwrap_or_else(|error| panic!("{error}: {block}"));
+    }
+}
