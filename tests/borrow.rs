@@ -9,11 +9,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// `own` has 38 GiB, `lab` 40 and may borrow; who is to give back has this long.
 fn node(grace: &str) -> (Machine, Daemon) {
     let machine = Machine::new("a100-80gb");
-    let document = machine.folder().join("gpuquota.yaml");
     let tenants = "[{name: lab, memory: 40GiB, borrow: true}, {name: own, memory: 38GiB}]";
-    let text = format!("scheduling: {{grace: {grace}, reclaim: terminate}}\ntenants: {tenants}\n");
-    std::fs::write(&document, text).expect("writable");
-    let daemon = machine.daemon(&format!("--config {}", document.display()));
+    let daemon =
+        machine.daemon_under(&format!("scheduling: {{grace: {grace}, reclaim: terminate}}\ntenants: {tenants}\n"));
     (machine, daemon)
 }
 

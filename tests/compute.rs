@@ -62,10 +62,7 @@ fn time_is_divided_and_not_launches() {
 fn tenants_share_whatever_the_number_of_their_jobs() {
     let _alone = alone();
     let machine = Machine::new("a100-80gb");
-    let document = machine.folder().join("gpuquota.yaml");
-    std::fs::write(&document, "tenants: [{name: many, memory: 40GiB}, {name: one, memory: 20GiB}]\n")
-        .expect("writable");
-    let daemon = machine.daemon(&format!("--config {}", document.display()));
+    let daemon = machine.daemon_under("tenants: [{name: many, memory: 40GiB}, {name: one, memory: 20GiB}]\n");
     let hire =
         |tenant| machine.hired(&daemon, &format!("--tenant {tenant} --memory 10GiB"), "kernel=spin_200us iter=50ms");
     measured(&machine, ["many", "many", "one"].map(hire), 4 * SECOND).assert_divided(&[1, 1, 2], 3.0);
@@ -76,10 +73,7 @@ fn tenants_share_whatever_the_number_of_their_jobs() {
 fn time_beyond_a_cap_is_borrowed_and_given_back() {
     let _alone = alone();
     let machine = Machine::new("a100-80gb");
-    let document = machine.folder().join("gpuquota.yaml");
-    let tenants = "[{name: lab, compute: {limit: 30%}, borrow: true}, {name: own}]";
-    std::fs::write(&document, format!("tenants: {tenants}\n")).expect("writable");
-    let daemon = machine.daemon(&format!("--config {}", document.display()));
+    let daemon = machine.daemon_under("tenants: [{name: lab, compute: {limit: 30%}, borrow: true}, {name: own}]\n");
     let truth = machine.truth();
     let hire = |tenant| machine.hired(&daemon, &format!("--tenant {tenant}"), "kernel=spin_200us iter=50ms");
     let mut busy = vec![Busy::start(hire("lab")), Busy::start(hire("own"))];

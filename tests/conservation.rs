@@ -208,9 +208,7 @@ impl Place {
     /// The ledger is read through a process of the tenant that only waits.
     fn with_daemon(document: &str) -> Self {
         let machine = Machine::new(SPEC);
-        let path = machine.folder().join("gpuquota.yaml");
-        std::fs::write(&path, document).expect("writable");
-        let daemon = machine.daemon(&format!("--config {}", path.display()));
+        let daemon = machine.daemon_under(document);
         let anchor = Self::member(machine.probe("dlopen:libcuda.so.1"), &daemon).words("init ctx total say=ready wait");
         let mut anchor = anchor.start();
         anchor.until("ready");

@@ -207,9 +207,7 @@ fn jobs_wait_in_order_and_what_delays_nobody_starts_at_once() {
 #[test]
 fn jobs_get_devices_and_the_urgent_one_is_next() {
     let machine = Machine::new("2xa100-80gb");
-    let document = machine.folder().join("gpuquota.yaml");
-    std::fs::write(&document, "scheduling: {policy: priority}\n").expect("writable");
-    let daemon = machine.daemon(&format!("--config {}", document.display()));
+    let daemon = machine.daemon_under("scheduling: {policy: priority}\n");
     let job = |name: &str, options: &str| {
         let options = format!("--tenant {name} --count 1 --memory 50GiB {options}");
         run(&machine, &daemon, &options, "init device=1 ctx device=0 ctx say=in wait").start()

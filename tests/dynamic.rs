@@ -5,13 +5,6 @@ use harness::{Daemon, Done, GIB, Job, MIB, Machine, program};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A daemon over a document.
-fn daemon(machine: &Machine, document: &str) -> Daemon {
-    let path = machine.folder().join("gpuquota.yaml");
-    std::fs::write(&path, document).expect("writable");
-    machine.daemon(&format!("--config {}", path.display()))
-}
-
 /// A program as a job of `gpuquota run`; contexts cost nothing.
 fn job(machine: &Machine, daemon: &Daemon, options: &str, name: &str) -> Job {
     let job = machine.gpuquota(daemon, &format!("run {options} --")).env("FAKE_CUDA_CONTEXT", "0");
@@ -47,7 +40,7 @@ const BY_HALF: &str = "devices: [{oversubscribe: 1.5}]\n";
 #[test]
 fn two_dynamic_jobs_hold_more_than_the_device_has() {
     let machine = Machine::new("t4-16gb");
-    let daemon = daemon(&machine, BY_HALF);
+    let daemon = machine.daemon_under(BY_HALF);
     let words = "init ctx info linear:a=9G copy:a launch=k_10us sync info linear:b=2G say=ready wait launch=k_10us sync copy:a free:a info say=done wait";
     let start = |name: &str| {
         let options = format!("--memory 10GiB --oversubscribe --tenant {name}");
@@ -97,7 +90,7 @@ fn two_dynamic_jobs_hold_more_than_the_device_has() {
 #[test]
 fn a_static_neighbour_never_fails_while_dynamic_ones_thrash() {
     let machine = Machine::new("t4-16gb");
-    let daemon = daemon(&machine, "devices: [{oversubscribe: 2.2}]\n");
+    let daemon = machine.daemon_under("devices: [{oversubscribe: 2.2}]\n");
     let start = |name: &str| {
         let options = format!("--memory 10GiB --oversubscribe --tenant {name}");
         job(&machine, &daemon, &options, "pressure").words("use 9").start()
@@ -128,7 +121,7 @@ fn a_static_neighbour_never_fails_while_dynamic_ones_thrash() {
 #[test]
 fn a_quarter_of_a_dynamic_quota_may_be_what_stays() {
     let machine = Machine::new("t4-16gb");
-    let daemon = daemon(&machine, BY_HALF);
+    let daemon = machine.daemon_under(BY_HALF);
     for kind in ["vmm", "array", "pool"] {
         let words =
             format!("init ctx {kind}:a=1G {kind}:b=1200M linear:c=6G {kind}:d=512M free:a sync {kind}:e=900M info");
@@ -153,7 +146,7 @@ fn a_quarter_of_a_dynamic_quota_may_be_what_stays() {
 #[test]
 fn all_linear_memory_may_be_moved() {
     let machine = Machine::new("t4-16gb");
-    let daemon = daemon(&machine, BY_HALF);
+    let daemon = machine.daemon_under(BY_HALF);
     for kind in ["linear", "pitch", "async", "managed"] {
         let words = format!("init ctx info {kind}:a=6G copy:a info {kind}:b=3G free:a sync info {kind}:c=7G");
         let done = probe(&machine, &daemon, "--memory 8GiB --oversubscribe", &words).run();
@@ -173,7 +166,7 @@ fn all_linear_memory_may_be_moved() {
 #[test]
 fn small_blocks_stay_as_long_as_there_is_room() {
     let machine = Machine::new("t4-16gb");
-    let daemon = daemon(&machine, BY_HALF);
+    let daemon = machine.daemon_under(BY_HALF);
     let blocks: String = (0..700).map(|block| format!(" linear:s{block}=1000K")).collect();
     let frees: String = (0..700).map(|block| format!(" free:s{block}")).collect();
     let words = format!("init ctx{blocks} info{frees} info");
@@ -194,7 +187,7 @@ fn small_blocks_stay_as_long_as_there_is_room() {
 #[test]
 fn a_movable_pointer_is_a_managed_one() {
     let machine = Machine::new("t4-16gb");
-    let daemon = daemon(&machine, BY_HALF);
+    let daemon = machine.daemon_under(BY_HALF);
     let kinds = |options: &str| job(&machine, &daemon, options, "pressure").arg("kinds").run();
     let facts =
         |done: &Done| ["alloc", "ipc", "type", "managed", "range", "copies"].map(|word| done.answer(word).to_owned());
@@ -210,7 +203,7 @@ fn a_movable_pointer_is_a_managed_one() {
 #[test]
 fn stream_ordered_memory_spoils_no_capture() {
     let machine = Machine::new("t4-16gb");
-    let daemon = daemon(&machine, BY_HALF);
+    let daemon = machine.daemon_under(BY_HALF);
     for options in ["--memory 2GiB", "--memory 2GiB --oversubscribe"] {
         let done = job(&machine, &daemon, options, "pressure").arg("captured").run();
         assert_eq!(["alloc", "free", "end"].map(|word| done.code(word)), [0; 3], "{options}: {done:?}");
@@ -221,16 +214,14 @@ fn stream_ordered_memory_spoils_no_capture() {
 #[test]
 fn who_may_not_is_told_what_would_be_right() {
     let machine = Machine::new("t4-16gb");
-    let plain = daemon(&machine, "");
+    let plain = machine.daemon_under("");
     let run = |daemon: &Daemon, options: &str| probe(&machine, daemon, options, "init").run();
     let refused = run(&plain, "--memory 1GiB --oversubscribe");
     assert_eq!(refused.status, 125);
     assert!(refused.err.contains("device 0 is not oversubscribed") && refused.err.contains("devices[].oversubscribe"));
     drop(plain);
-    let daemon = daemon(
-        &machine,
-        "devices: [{oversubscribe: 1.5}]\ntenants: [{name: kept, memory: 4GiB, oversubscribe: true}]\n",
-    );
+    let daemon = machine
+        .daemon_under("devices: [{oversubscribe: 1.5}]\ntenants: [{name: kept, memory: 4GiB, oversubscribe: true}]\n");
     for (options, wanted) in [
         ("--oversubscribe", "needs a quota to go beyond; give --memory"),
         ("--memory 1TiB --oversubscribe", "can never fit"),
@@ -271,7 +262,7 @@ fn who_may_not_is_told_what_would_be_right() {
 #[test]
 fn dynamic_tenants_survive_their_daemon_and_leave_nothing() {
     let machine = Machine::new("t4-16gb");
-    let mut first = daemon(&machine, BY_HALF);
+    let mut first = machine.daemon_under(BY_HALF);
     let words = "init ctx linear:a=6G say=ready wait vmm:b=3G linear:c=3G say=more wait";
     let mut job = probe(&machine, &first, "--memory 10GiB --oversubscribe --tenant moves", words).start();
     job.until("ready");
@@ -296,7 +287,7 @@ fn dynamic_tenants_survive_their_daemon_and_leave_nothing() {
 #[test]
 fn a_kernel_waits_for_the_pages_that_it_uses() {
     let machine = Machine::new("t4-16gb");
-    let daemon = daemon(&machine, BY_HALF);
+    let daemon = machine.daemon_under(BY_HALF);
     let start = |name: &str| {
         let options = format!("--memory 10GiB --oversubscribe --tenant {name}");
         let job =

@@ -419,6 +419,13 @@ impl Machine {
         daemon
     }
 
+    /// The same under a document.
+    pub fn daemon_under(&self, document: &str) -> Daemon {
+        let path = self.folder().join("gpuquota.yaml");
+        std::fs::write(&path, document).expect("writable");
+        self.daemon(&format!("--config {}", path.display()))
+    }
+
     /// The command `gpuquota` for this machine, talking to the daemon at `socket`.
     pub fn gpuquota(&self, daemon: &Daemon, arguments: &str) -> Job {
         self.bare(command("gpuquota")).env("GPUQUOTA_SOCKET", daemon.socket()).words(arguments)

@@ -22,13 +22,6 @@ fn uuids(machine: &Machine, daemon: &Daemon) -> Vec<String> {
     rows(machine, daemon, "devices").iter().map(|row| row["uuid"].as_str().expect("a text").to_owned()).collect()
 }
 
-/// A daemon over a document.
-fn daemon(machine: &Machine, document: &str) -> Daemon {
-    let path = machine.folder().join("gpuquota.yaml");
-    std::fs::write(&path, document).expect("writable");
-    machine.daemon(&format!("--config {}", path.display()))
-}
-
 /// Used bytes of each device, as NVML shows them.
 fn used(done: &Done) -> Vec<u64> {
     let lines = done.out.lines().filter_map(|line| line.strip_prefix("memory 0 "));
@@ -39,7 +32,7 @@ fn used(done: &Done) -> Vec<u64> {
 #[test]
 fn each_program_is_counted_on_its_own_card() {
     let machine = Machine::new("2xt4-16gb");
-    let with_daemon = daemon(&machine, "");
+    let with_daemon = machine.daemon_under("");
     let uuids = uuids(&machine, &with_daemon);
     let sockets = [None, Some(with_daemon.socket())];
     for socket in sockets {
@@ -78,7 +71,7 @@ fn each_program_is_counted_on_its_own_card() {
 #[test]
 fn the_beginning_of_a_uuid_names_its_device() {
     let machine = Machine::new("2xt4-16gb");
-    let daemon = daemon(&machine, "");
+    let daemon = machine.daemon_under("");
     let uuids = uuids(&machine, &daemon);
     let common = uuids[0].bytes().zip(uuids[1].bytes()).take_while(|(one, other)| one == other).count();
     for (index, uuid) in uuids.iter().enumerate() {
@@ -116,7 +109,7 @@ fn the_beginning_of_a_uuid_names_its_device() {
 #[test]
 fn devices_of_different_size_are_judged_by_their_own() {
     let machine = Machine::new("l4-24gb,t4-16gb");
-    let daemon = daemon(&machine, "");
+    let daemon = machine.daemon_under("");
     let devices = rows(&machine, &daemon, "devices");
     let totals: Vec<u64> = devices.iter().map(|row| number(row, "memory_total_bytes")).collect();
     assert!(totals[0] > 20 * GIB && totals[1] < 16 * GIB, "{totals:?}");
@@ -142,7 +135,7 @@ fn devices_of_different_size_are_judged_by_their_own() {
 #[test]
 fn equal_requests_are_two_grants() {
     let machine = Machine::new("l4-24gb,t4-16gb");
-    let daemon = daemon(&machine, "");
+    let daemon = machine.daemon_under("");
     let words = "init ctx linear:a=1500M say=ready wait";
     let mut jobs = [(); 2].map(|()| run(&machine, &daemon, "--memory 2GiB", words).start());
     for job in &mut jobs {
@@ -167,7 +160,7 @@ fn one_number_holds_on_each_device() {
     let machine = Machine::new("2xt4-16gb");
     check(machine.probe("linked").memory("1GiB").words(words).run());
     let node = Machine::new("2xt4-16gb");
-    let daemon = daemon(&node, "tenants: [{name: kept, memory: 1GiB}]\n");
+    let daemon = node.daemon_under("tenants: [{name: kept, memory: 1GiB}]\n");
     check(run(&node, &daemon, "--memory 1GiB", words).run());
     check(run(&node, &daemon, "--tenant kept", words).run());
 }
@@ -178,7 +171,7 @@ fn the_last_device_is_as_good_as_the_first() {
     let machine = Machine::new("4xt4-16gb");
     let text =
         "devices: [{select: 3, memory_reserve: 1GiB, max_jobs: 2, defaults: {memory: 2GiB}, oversubscribe: 1.5}]\n";
-    let daemon = daemon(&machine, text);
+    let daemon = machine.daemon_under(text);
     let at =
         |name: &str| -> Vec<u64> { rows(&machine, &daemon, "devices").iter().map(|row| number(row, name)).collect() };
     let capacity = at("memory_capacity_bytes");

@@ -75,8 +75,7 @@ fn a_switch_is_a_word() {
 fn a_document_that_is_wrong_anywhere_changes_nothing() {
     let machine = Machine::new("t4-16gb");
     let path = machine.folder().join("gpuquota.yaml");
-    std::fs::write(&path, "tenants:\n  - {name: kept, memory: 1GiB}\n").expect("writable");
-    let daemon = machine.daemon(&format!("--config {}", path.display()));
+    let daemon = machine.daemon_under("tenants:\n  - {name: kept, memory: 1GiB}\n");
     let granted = || {
         let rows: Vec<Value> =
             serde_json::from_str(&machine.gpuquota(&daemon, "devices -o json").run().out).expect("JSON");
