@@ -17,7 +17,8 @@ pub fn set_level(level: LogLevel) {
 pub fn line(level: LogLevel, text: fmt::Arguments<'_>) {
     if level != LogLevel::Off && level as u8 <= LEVEL.load(Ordering::Relaxed) {
         let now = humantime::format_rfc3339_millis(std::time::SystemTime::now());
-        // Where it can't be told, on a full disk say, there is nobody to tell; `eprintln` would end the thread.
-        let _ = writeln!(std::io::stderr().lock(), "{now} gpuquotad: {text}");
+        // In one piece, so that lines of several daemons in one file stay lines. Where it can't be told, on a full disk
+        // say, there is nobody to tell; `eprintln` would end the thread.
+        let _ = std::io::stderr().lock().write_all(format!("{now} gpuquotad: {text}\n").as_bytes());
     }
 }
