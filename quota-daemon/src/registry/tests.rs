@@ -7,6 +7,7 @@ mod document;
 mod dynamic;
 mod identity;
 mod interrupt;
+mod model;
 mod order;
 mod placement;
 mod pools;
