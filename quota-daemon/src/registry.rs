@@ -16,6 +16,7 @@ mod devices;
 mod events;
 mod hello;
 mod interrupt;
+mod isolation;
 mod job;
 mod order;
 mod placement;
@@ -40,6 +41,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use devices::SharedDevice;
 pub use interrupt::{InterruptRules, InterruptionRecord};
+pub use isolation::ApartRecord;
 pub use record::{MemberRecord, ProcessRecord, TenantRecord};
 pub use rows::{MemberName, Token, Usage, View};
 
@@ -154,6 +156,8 @@ struct Tenant {
     paused: bool,
     /// How it is with making room for others.
     interrupt: interrupt::Interruptible,
+    /// How it is kept apart from others.
+    apart: isolation::Apart,
 }
 
 /// What a tenant has on one device.
@@ -324,6 +328,7 @@ impl Registry {
     }
 
     fn forget_if_left(&mut self, id: TenantId, actions: &mut Vec<Action>) {
+        self.move_out(id);
         let left = |tenant: &Tenant| !tenant.is_active() && !tenant.is_standing() && !self.has_parts(id);
         if !self.tenants.get(&id).is_some_and(left) {
             return self.publish_pool(id, actions);
@@ -331,6 +336,7 @@ impl Registry {
         let event = self.about_tenant(AuditKind::Released, id);
         let tenant = self.tenants.remove(&id).expect("just seen");
         self.changed.gone(id, &tenant.name);
+        self.disallow(&tenant.name);
         actions.push(Action::Forget(id));
         self.note_granted(event, tenant.granted(), actions);
         // What it was a part of may have been kept for its parts alone.
@@ -353,6 +359,7 @@ impl Registry {
             pool,
             paused: false,
             interrupt: interrupt::Interruptible::default(),
+            apart: isolation::Apart::default(),
         };
         self.tenants.insert(id, tenant);
         id
@@ -374,6 +381,7 @@ impl Registry {
         self.fits(&wants, Whose::default(), false).map_err(|no_room| format!("tenant {}: {no_room}", rule.name))?;
         let id = self.make_tenant(rule.name.clone(), 0, Origin::Document(rule.matches.clone()), None);
         self.grant(id, &wants);
+        self.isolate(id, rule);
         Ok(())
     }
 

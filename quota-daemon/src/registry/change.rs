@@ -142,6 +142,7 @@ impl Registry {
             }
         }
         next.check_capacity()?;
+        next.check_isolation()?;
         Ok(next)
     }
 
@@ -198,6 +199,7 @@ impl Registry {
         let wants: Vec<(usize, Quota)> =
             self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
         self.grant(id, &wants);
+        self.isolate(id, rule);
         Ok(())
     }
 

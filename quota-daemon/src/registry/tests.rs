@@ -6,6 +6,7 @@ mod document;
 mod dynamic;
 mod identity;
 mod interrupt;
+mod isolation;
 mod order;
 mod placement;
 mod pools;
