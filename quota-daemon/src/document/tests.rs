@@ -58,6 +58,31 @@ fn a_tenant_may_want_devices_of_its_own() {
 }
 
 #[test]
+fn a_mistake_in_isolation_names_what_there_is() {
+    for (text, wanted) in [
+        (
+            "tenants:\n  - {name: a, isolation: own}\n",
+            "tenant a: isolation: \"own\": it is unknown; expected shared, own-device or own-mig",
+        ),
+        (
+            "tenants:\n  - {name: a, isolation: own-device, share_with: [b, d]}\n  - {name: b}\n  - {name: c}\n",
+            "tenant a: share_with: \"d\": there is no such tenant; there are: b, c; expected names of other tenants",
+        ),
+        (
+            "tenants:\n  - {name: a, isolation: own-device, share_with: [a]}\n",
+            "tenant a: share_with: \"a\": there is no such tenant; there are no others; expected",
+        ),
+        (
+            "tenants:\n  - {name: a, share_with: [b]}\n  - {name: b}\n",
+            "tenant a: share_with: \"b\": a tenant that is shared has nothing to allow; expected isolation: own-device",
+        ),
+    ] {
+        let error = Document::parse(text).expect_err(text).to_string();
+        assert!(error.contains(wanted), "{text:?}: {error}");
+    }
+}
+
+#[test]
 fn a_document_may_say_nothing() {
     for text in ["", "# nothing\n", "devices: []\n"] {
         assert_eq!(Document::parse(text), Ok(Document::default()), "{text:?}");
@@ -79,22 +104,6 @@ fn one_mistake_refuses_it_with_its_place() {
         ("tenants:\n  - {name: a, compute: 130}\n", "between 1 and 100"),
         ("tenants:\n  - {name: a, compute: {limit: 30, guarantee: 40}}\n", "above the limit"),
         ("tenants:\n  - {name: a, compute: {limit: 30, wait: 40}}\n", "wait"),
-        (
-            "tenants:\n  - {name: a, isolation: own}\n",
-            "tenant a: isolation: \"own\": it is unknown; expected shared, own-device or own-mig",
-        ),
-        (
-            "tenants:\n  - {name: a, isolation: own-device, share_with: [b, d]}\n  - {name: b}\n  - {name: c}\n",
-            "tenant a: share_with: \"d\": there is no such tenant; there are: b, c; expected names of other tenants",
-        ),
-        (
-            "tenants:\n  - {name: a, isolation: own-device, share_with: [a]}\n",
-            "tenant a: share_with: \"a\": there is no such tenant; there are no others; expected",
-        ),
-        (
-            "tenants:\n  - {name: a, share_with: [b]}\n  - {name: b}\n",
-            "tenant a: share_with: \"b\": a tenant that is shared has nothing to allow; expected isolation: own-device",
-        ),
         ("tenants:\n  - {name: a, priority: urgent}\n", "expected batch, normal or high"),
         ("tenants:\n  - {memory: 1GiB}\n", "name"),
         ("devices:\n  - {sharing: mps}\n", "this version can't do it"),

@@ -170,12 +170,17 @@ impl Registry {
             };
             devices.iter().flat_map(on).collect()
         };
-        let all = barred(&job.devices);
-        if all.is_empty() || self.plan(job, core::iter::empty()).is_ok() {
+        if barred(&job.devices).is_empty() || self.plan(job, core::iter::empty()).is_ok() {
             return None;
         }
-        let free = Job { allowed: job.allowed.union(&all).cloned().collect(), ..job.clone() };
-        let devices = self.plan(&free, core::iter::empty()).ok()?.devices;
+        // Of those that it may choose, no more than it needs.
+        let mut free = job.clone();
+        let planned = job.devices.iter().find_map(|device| {
+            free.allowed.extend(barred(&[*device]));
+            let is_all = Some(device) == job.devices.last();
+            (is_all || job.count.is_some()).then(|| self.plan(&free, core::iter::empty()).ok())?
+        });
+        let devices = planned?.devices;
         let missing = barred(&devices);
         Some((devices, missing)).filter(|(_, missing)| !missing.is_empty())
     }
@@ -192,7 +197,7 @@ impl Registry {
                 command: waiting.job.command.clone(),
                 devices: devices.iter().map(|device| *device as u32).collect(),
                 uuids: self.uuids(devices),
-                beside: names(&missing).into_iter().map(str::to_owned).collect(),
+                beside: names(&missing).into_iter().take(ROW_NAMED_MAX).map(str::to_owned).collect(),
                 waits_seconds: self.now_ms.saturating_sub(waiting.since_ms) / 1000,
                 risk: risk(&missing),
             })
@@ -320,6 +325,12 @@ impl Registry {
     }
 }
 
+/// Parties, and devices, that a message names.
+const NAMED_MAX: usize = 4;
+const DEVICES_NAMED_MAX: usize = 8;
+/// Parties that a row names, so that it fits a packet.
+const ROW_NAMED_MAX: usize = 64;
+
 fn names(missing: &Allowed) -> BTreeSet<&str> {
     missing.iter().map(|(_, name)| name.as_str()).collect()
 }
@@ -327,12 +338,18 @@ fn names(missing: &Allowed) -> BTreeSet<&str> {
 /// `device 0 with tenant a, device 1 with tenants a, b`.
 fn together(missing: &Allowed) -> String {
     let devices: BTreeSet<usize> = missing.iter().map(|(device, _)| *device).collect();
-    let on = |device: usize| {
-        let named: Vec<&str> = missing.iter().filter(|(at, _)| *at == device).map(|(_, name)| name.as_str()).collect();
+    let on = |device: &usize| {
+        let named: Vec<&str> = missing.iter().filter(|(at, _)| at == device).map(|(_, name)| name.as_str()).collect();
         let plural = if named.len() == 1 { "" } else { "s" };
-        format!("device {device} with tenant{plural} {}", named.join(", "))
+        let (shown, more) = (named.iter().take(NAMED_MAX).copied(), named.len().saturating_sub(NAMED_MAX));
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("device {device} with tenant{plural} {}{more}", shown.collect::<Vec<_>>().join(", "))
     };
-    devices.into_iter().map(on).collect::<Vec<_>>().join(", ")
+    let told: Vec<String> = devices.iter().take(DEVICES_NAMED_MAX).map(on).collect();
+    match devices.len().saturating_sub(DEVICES_NAMED_MAX) {
+        0 => told.join(", "),
+        more => format!("{} and {more} more devices", told.join(", ")),
+    }
 }
 
 /// What an administrator should know before allowing it.

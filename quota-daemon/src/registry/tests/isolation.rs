@@ -187,6 +187,56 @@ fn what_was_allowed_ends_with_the_job() {
     assert!(node.refusal(7, on("0", admit("a", "1GiB"))).contains("rival's own"));
 }
 
+/// Of devices that it may choose, an approval is for no more than it needs.
+#[test]
+fn a_job_with_a_choice_shares_as_little_as_it_can() {
+    let mut node = Node::new(3, DOCUMENT);
+    node.placed_on(plain("vision"));
+    node.placed_on(on("2", Admit { tenant: Some("rival".to_owned()), ..Admit::default() }));
+    let ask = Admit { queue: Some(QueueLimit::Forever), count: Some(2), ..admit("a", "1GiB") };
+    let (a, _) = node.waits(ask);
+    let rows = node.registry.pending();
+    assert_eq!((&rows[0].devices[..], &rows[0].beside[..]), (&[0, 1][..], &["vision".to_owned()][..]));
+    let mut actions = Vec::new();
+    node.registry.approve(3, None, &mut actions).expect("it waits");
+    assert_eq!(granted(&actions), [(a, "a".to_owned())]);
+    assert_eq!(node.registry.check_isolation(), Ok(()));
+}
+
+/// A job comes back to the next daemon on another connection; its devices, and what it was allowed, stay its own.
+#[test]
+fn a_job_that_comes_back_is_where_it_was() {
+    let mut node = Node::new(2, DOCUMENT);
+    let (vision, _) = node.placed_on(plain("vision"));
+    let (other, _) = node.waits(Admit { queue: Some(QueueLimit::Forever), ..plain("other") });
+    node.registry.approve(2, None, &mut Vec::new()).expect("it waits");
+    let (later, gone) = (ConnectionId(1000), ConnectionId(1001));
+    node.registry.returned(vision, later, "vision", &mut Vec::new()).expect("its job");
+    node.registry.returned(other, gone, "other", &mut Vec::new()).expect("its job");
+    let (short, _) = node.placed_on(plain("vision"));
+    node.closed(short);
+    assert_eq!(node.registry.check_isolation(), Ok(()));
+    assert!(node.refusal(7, on("0", admit("a", "1GiB"))).contains("vision's own"));
+    node.closed(later);
+    node.placed_on(on("0", admit("a", "1GiB")));
+}
+
+/// An own device is not made by interrupting those who are there: their processes would stay on it.
+#[test]
+fn nobody_is_interrupted_in_vain_for_an_own_device() {
+    let mut node = Node::new(
+        1,
+        "{scheduling: {preemption: true, grace: 0s}, tenants: [{name: vision, priority: high, isolation: own-device}]}",
+    );
+    let low = Admit { priority: Some("batch".to_owned()), ..on("0", admit("a", "60GiB")) };
+    node.placed_on(Admit { on_interrupt: Some(quota_wire::notice::Action::Checkpoint), hears: true, ..low });
+    node.waits(waiting("vision", "40GiB"));
+    let mut actions = Vec::new();
+    node.registry.step_interruptions(0, &node.charged, &mut actions);
+    let notices = actions.iter().filter(|action| matches!(action, Action::Reply(_, Reply::Notice(_)))).count();
+    assert_eq!(notices, 0, "{actions:?}");
+}
+
 #[test]
 fn a_denied_job_is_told_why() {
     let mut node = Node::new(1, DOCUMENT);
@@ -237,6 +287,11 @@ fn a_document_that_would_part_those_who_run_is_refused() {
     node.closed(vision);
     node.apply_text(own).expect("it has ended");
     assert!(node.refusal(7, plain("vision")).contains("vision is to have device 0 for itself, and other runs"));
+    let mut actions = Vec::new();
+    let document = Document::parse(shared).expect("legal");
+    node.registry.apply(&document, &mut actions).expect("they may");
+    let told: Vec<_> = changes(&actions).into_iter().map(|(change, tenant, ..)| (change, tenant)).collect();
+    assert_eq!(told, [("apply", None), ("apply", Some("vision"))], "written down");
     let mig = node.apply_text("tenants: [{name: other, isolation: own-mig}]").expect_err("it runs");
     assert!(mig.contains("no MIG instance"), "{mig}");
 }
