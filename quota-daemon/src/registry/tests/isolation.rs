@@ -177,6 +177,8 @@ fn what_was_allowed_ends_with_the_job() {
     node.registry.approve(2, None, &mut Vec::new()).expect("it waits");
     node.closed(other);
     assert!(node.refusal(7, plain("other")).contains("vision's own"), "the tenant stays, what it was allowed doesn't");
+    let (process, actions) = node.hello(&peer(11, 7), hello(Some("other"), None, 1));
+    assert!(refused(&actions, process).expect("refused").contains("vision's own"), "{actions:?}");
     node.closed(vision);
     // Beside one that is gone, nobody is allowed: the next of its name is somebody else.
     let (a, _) = node.placed_on(on("0", admit("a", "1GiB")));
@@ -185,6 +187,8 @@ fn what_was_allowed_ends_with_the_job() {
     node.registry.approve(5, None, &mut Vec::new()).expect("it waits");
     node.closed(a);
     assert!(node.refusal(7, on("0", admit("a", "1GiB"))).contains("rival's own"));
+    let (process, actions) = node.hello(&peer(12, 7), hello(Some("a"), Some(1), 1));
+    assert!(refused(&actions, process).expect("refused").contains("rival's own"), "{actions:?}");
 }
 
 /// Of devices that it may choose, an approval is for no more than it needs.
