@@ -1,14 +1,16 @@
 //! The node's document, `/etc/gpuquota/gpuquota.yaml`: read once, whole, or refused with one line.
 //!
-//! What this version can't enforce but would change who is protected from whom (MIG, MPS, own devices) is refused. What merely has no effect yet is accepted and listed by
+//! What this version can't enforce but would change who is protected from whom (MIG, MPS) is refused. What merely has no effect yet is accepted and listed by
 //! [`Document::without_effect`], so that a document for a later version can be checked in.
 
 mod admission;
+mod isolation;
 mod raw;
 mod schedule;
 
 use crate::registry::InterruptRules;
 pub use admission::{AdmissionRules, Placement};
+pub use isolation::{Isolation, Level};
 use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
@@ -112,6 +114,8 @@ pub struct TenantRule {
     pub borrow: bool,
     /// Its memory may be moved to the host, and its quota lie beyond what the device has.
     pub oversubscribe: bool,
+    /// With whom it shares devices.
+    pub isolation: Isolation,
     /// Whose processes belong to it; anybody's who gives the name, when nothing is said.
     pub matches: MatchRule,
 }
@@ -237,6 +241,7 @@ impl Document {
             let count = document.tenants.len().to_string();
             return Err(value("tenants", &count, "there are too many", "at most 512 tenants"));
         }
+        isolation::check(&document.tenants)?;
         Ok(document)
     }
 }
@@ -361,17 +366,6 @@ fn parse_oversubscribe(text: &str) -> Result<u32, &'static str> {
 pub const RESERVE_FORM: &str = "a size such as 512MiB or 1GiB";
 
 fn tenant_rule(place: &str, raw: &RawTenant) -> Result<TenantRule, DocumentError> {
-    let isolation = raw.isolation.as_deref().unwrap_or("shared");
-    match isolation {
-        "shared" => {}
-        "own-device" | "own-mig" => {
-            return Err(value(&format!("{place}.isolation"), isolation, "this version can't do it", "shared"));
-        }
-        _ => {
-            let expected = "shared, own-device or own-mig";
-            return Err(value(&format!("{place}.isolation"), isolation, "it is unknown", expected));
-        }
-    }
     let name = parse_tenant(&raw.name.0)
         .map_err(|error| value(&format!("{place}.name"), &raw.name.0, error, quota_core::settings::TENANT_FORM))?;
     let place = format!("tenant {name}");
@@ -395,6 +389,7 @@ fn tenant_rule(place: &str, raw: &RawTenant) -> Result<TenantRule, DocumentError
         )?
         .unwrap_or_default(),
         oversubscribe: raw.oversubscribe.unwrap_or(false),
+        isolation: isolation::isolation(&place, raw)?,
         matches: raw.matches.as_ref().map(|raw| match_rule(&place, raw)).transpose()?.unwrap_or_default(),
         name,
     };

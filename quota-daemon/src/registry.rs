@@ -17,6 +17,7 @@ mod devices;
 mod events;
 mod hello;
 mod interrupt;
+mod isolation;
 mod job;
 mod order;
 mod placement;
@@ -41,6 +42,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use devices::SharedDevice;
 pub use interrupt::{InterruptRules, InterruptionRecord};
+pub use isolation::ApartRecord;
 pub use record::{MemberRecord, ProcessRecord, TenantRecord};
 pub use rows::{MemberName, Token, Usage, View};
 
@@ -157,6 +159,8 @@ struct Tenant {
     paused: bool,
     /// How it is with making room for others.
     interrupt: interrupt::Interruptible,
+    /// How it is kept apart from others.
+    apart: isolation::Apart,
 }
 
 /// What a tenant has on one device.
@@ -329,6 +333,7 @@ impl Registry {
     }
 
     fn forget_if_left(&mut self, id: TenantId, actions: &mut Vec<Action>) {
+        self.move_out(id);
         let left = |tenant: &Tenant| !tenant.is_active() && !tenant.is_standing() && !self.has_parts(id);
         if !self.tenants.get(&id).is_some_and(left) {
             return self.publish_pool(id, actions);
@@ -336,6 +341,7 @@ impl Registry {
         let event = self.about_tenant(AuditKind::Released, id);
         let tenant = self.tenants.remove(&id).expect("just seen");
         self.changed.gone(id, &tenant.name);
+        self.disallow(&tenant.name);
         actions.push(Action::Forget(id));
         self.note_granted(event, tenant.granted(), actions);
         // What it was a part of may have been kept for its parts alone.
@@ -359,6 +365,7 @@ impl Registry {
             borrows: false,
             paused: false,
             interrupt: interrupt::Interruptible::default(),
+            apart: isolation::Apart::default(),
         };
         self.tenants.insert(id, tenant);
         id
@@ -381,6 +388,7 @@ impl Registry {
         let id = self.make_tenant(rule.name.clone(), 0, Origin::Document(rule.matches.clone()), None);
         self.grant(id, &wants);
         self.tenants.entry(id).and_modify(|tenant| tenant.borrows = rule.borrow);
+        self.isolate(id, rule);
         Ok(())
     }
 

@@ -126,7 +126,7 @@ pub struct AuditEvent {
     /// The same, where it differs from one to the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub granted_by_device: Vec<DeviceTerms>,
-    /// `set`, `pause`, `resume`, `apply`, `reload` or `shutdown`.
+    /// `set`, `pause`, `resume`, `apply`, `approve`, `deny`, `reload` or `shutdown`.
     pub change: Option<String>,
     /// Why, or what exactly, for people.
     pub reason: Option<String>,

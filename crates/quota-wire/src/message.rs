@@ -116,6 +116,20 @@ pub enum Request {
         /// The whole document, YAML.
         document: String,
     },
+    /// The jobs that wait since they would share a device with somebody from whom they are kept apart (admin). Answered by
+    /// [`Reply::Pending`] until one has `last`.
+    Pending,
+    /// Lets one of those share it for as long as it runs, or refuses it (admin). Answered by [`Reply::Done`] or [`Reply::Refused`].
+    Approve {
+        /// [`PendingRow::number`].
+        number: u64,
+        /// It is refused.
+        #[serde(default)]
+        deny: bool,
+        /// Why, for people.
+        #[serde(default)]
+        reason: Option<String>,
+    },
     /// Asks the daemon to end once nobody is left (admin).
     Shutdown,
     /// What the daemon is. Answered by [`Reply::About`].
@@ -286,6 +300,13 @@ pub enum Reply {
         /// No more follow.
         last: bool,
     },
+    /// Some jobs that wait for an approval.
+    Pending {
+        /// At most [`ROWS_PER_PACKET`].
+        rows: Vec<PendingRow>,
+        /// No more follow.
+        last: bool,
+    },
     /// What the driver says the asking process holds.
     Measured {
         /// That of the question.
@@ -435,6 +456,26 @@ pub struct DeviceRow {
     pub driver: String,
     pub mig: String,
     pub health: String,
+}
+
+/// A job that waits for an approval; the object of `approve -o json`.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // As above.
+pub struct PendingRow {
+    /// Names it to [`Request::Approve`].
+    pub number: u64,
+    pub tenant: Option<String>,
+    pub uid: u32,
+    pub pid: u32,
+    pub command: String,
+    /// Those that it would have.
+    pub devices: Vec<u32>,
+    pub uuids: Vec<String>,
+    /// Tenants with which it would share them.
+    pub beside: Vec<String>,
+    pub waits_seconds: u64,
+    /// What to know before, for people.
+    pub risk: String,
 }
 
 #[cfg(test)]

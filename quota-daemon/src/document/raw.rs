@@ -118,6 +118,7 @@ pub(super) struct RawTenant {
     pub(super) compute: Option<RawCompute>,
     pub(super) priority: Option<Scalar>,
     pub(super) isolation: Option<String>,
+    pub(super) share_with: Option<Vec<Scalar>>,
     pub(super) borrow: Option<bool>,
     pub(super) oversubscribe: Option<bool>,
     #[serde(rename = "match")]

@@ -48,6 +48,41 @@ fn the_whole_document_is_understood() {
 }
 
 #[test]
+fn a_tenant_may_want_devices_of_its_own() {
+    let text =
+        "tenants: [{name: a, isolation: own-device, share_with: [c, 7]}, {name: c, isolation: own-mig}, {name: 7}]";
+    let document = Document::parse(text).expect("legal");
+    let of = |at: usize| &document.tenants[at].isolation;
+    assert_eq!(of(0), &Isolation { level: Level::OwnDevice, share_with: vec!["c".to_owned(), "7".to_owned()] });
+    assert_eq!((of(1).level, of(2)), (Level::OwnMig, &Isolation::default()));
+}
+
+#[test]
+fn a_mistake_in_isolation_names_what_there_is() {
+    for (text, wanted) in [
+        (
+            "tenants:\n  - {name: a, isolation: own}\n",
+            "tenant a: isolation: \"own\": it is unknown; expected shared, own-device or own-mig",
+        ),
+        (
+            "tenants:\n  - {name: a, isolation: own-device, share_with: [b, d]}\n  - {name: b}\n  - {name: c}\n",
+            "tenant a: share_with: \"d\": there is no such tenant; there are: b, c; expected names of other tenants",
+        ),
+        (
+            "tenants:\n  - {name: a, isolation: own-device, share_with: [a]}\n",
+            "tenant a: share_with: \"a\": there is no such tenant; there are no others; expected",
+        ),
+        (
+            "tenants:\n  - {name: a, share_with: [b]}\n  - {name: b}\n",
+            "tenant a: share_with: \"b\": a tenant that is shared has nothing to allow; expected isolation: own-device",
+        ),
+    ] {
+        let error = Document::parse(text).expect_err(text).to_string();
+        assert!(error.contains(wanted), "{text:?}: {error}");
+    }
+}
+
+#[test]
 fn a_document_may_say_nothing() {
     for text in ["", "# nothing\n", "devices: []\n"] {
         assert_eq!(Document::parse(text), Ok(Document::default()), "{text:?}");
@@ -69,7 +104,6 @@ fn one_mistake_refuses_it_with_its_place() {
         ("tenants:\n  - {name: a, compute: 130}\n", "between 1 and 100"),
         ("tenants:\n  - {name: a, compute: {limit: 30, guarantee: 40}}\n", "above the limit"),
         ("tenants:\n  - {name: a, compute: {limit: 30, wait: 40}}\n", "wait"),
-        ("tenants:\n  - {name: a, isolation: own-mig}\n", "this version can't do it"),
         ("tenants:\n  - {name: a, priority: urgent}\n", "expected batch, normal or high"),
         ("tenants:\n  - {memory: 1GiB}\n", "name"),
         ("devices:\n  - {sharing: mps}\n", "this version can't do it"),

@@ -16,6 +16,8 @@ pub(super) enum NoRoom {
     Never(String),
     /// There may be room later.
     NotNow(String),
+    /// It would share a device with somebody from whom it is kept apart.
+    Apart(String),
     /// There is room, but those before it would start later.
     Behind,
 }
@@ -23,8 +25,18 @@ pub(super) enum NoRoom {
 impl fmt::Display for NoRoom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Never(reason) | Self::NotNow(reason) => f.write_str(reason),
+            Self::Never(reason) | Self::NotNow(reason) | Self::Apart(reason) => f.write_str(reason),
             Self::Behind => f.write_str("those before it"),
+        }
+    }
+}
+
+impl NoRoom {
+    /// The same for one that doesn't wait.
+    pub(super) fn unqueued(&self) -> String {
+        match self {
+            Self::Apart(reason) => format!("{reason}, unless an administrator allows a job that waits to share it"),
+            _ => self.to_string(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! that any set of them with at least `m` has beyond `m`: with more, the one that ends exactly that set would wait on.
 
 use super::admission::{NoRoom, firm};
+use super::isolation::Allowed;
 use super::job::Job;
 use super::pools::Whose;
 use super::{Registry, Tenant, TenantId};
@@ -24,6 +25,7 @@ impl Registry {
         index: usize,
         whose: Whose,
         wants: &[(usize, Quota)],
+        allowed: &Allowed,
         ahead: impl Iterator<Item = &'a Job>,
     ) -> Option<NoRoom> {
         let before: Vec<&Job> = ahead.filter(|job| job.devices.contains(&index)).collect();
@@ -32,6 +34,7 @@ impl Registry {
         let wanted = wants.iter().find(|(device, _)| *device == index).map(|(_, quota)| quota);
         let delays_nobody = before.is_empty()
             || before.len() <= AHEAD_MAX
+                && !self.keeps_waiting(index, whose.pool.or(whose.tenant), allowed, &before)
                 && (!is_new || self.leaves_a_place(index, before.len()))
                 && wanted.is_none_or(|quota| self.leaves_room(index, quota, whose.pool, &before));
         (!delays_nobody).then_some(NoRoom::Behind)

@@ -6,7 +6,7 @@ use super::pools::Whose;
 use super::queue::check_shares;
 use super::rows::Usage;
 use super::{Action, GUARANTEED_MAX, Origin, Registry, TenantId};
-use crate::document::Document;
+use crate::document::{Document, Isolation};
 use quota_core::Bytes;
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::Change;
@@ -143,6 +143,7 @@ impl Registry {
             }
         }
         next.check_capacity()?;
+        next.check_isolation()?;
         Ok(next)
     }
 
@@ -152,13 +153,14 @@ impl Registry {
 
     /// Writes down what a document has changed for its tenants, those of the one before included.
     fn note_standing(&self, before: &Self, actions: &mut Vec<Action>) {
-        let grants = |registry: &Self, id: &TenantId| -> Option<Vec<(usize, Quota)>> {
-            Some(registry.tenants.get(id).filter(|tenant| tenant.is_standing())?.granted().collect())
+        let grants = |registry: &Self, id: &TenantId| -> Option<(Vec<(usize, Quota)>, Isolation)> {
+            let tenant = registry.tenants.get(id).filter(|tenant| tenant.is_standing())?;
+            Some((tenant.granted().collect(), tenant.apart.rule.clone()))
         };
         let ids: BTreeSet<&TenantId> = before.tenants.keys().chain(self.tenants.keys()).collect();
         for id in ids {
             let (old, new) = (grants(before, id), grants(self, id));
-            let (kind, of, granted) = match (old, new) {
+            let (kind, of, (granted, _)) = match (old, new) {
                 (None, Some(new)) => (AuditKind::Granted, self, new),
                 (Some(old), Some(new)) if old != new => (AuditKind::Changed, self, new),
                 (Some(old), None) if !self.tenants.contains_key(id) => (AuditKind::Released, before, old),
@@ -200,6 +202,7 @@ impl Registry {
         let wants: Vec<(usize, Quota)> =
             self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
         self.grant(id, &wants);
+        self.isolate(id, rule);
         Ok(())
     }
 

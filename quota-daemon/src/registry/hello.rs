@@ -165,10 +165,15 @@ impl Registry {
         self.fits(&self.needs(Some(id), &sees, &wants), whose, true).map_err(|no_room| no_room.to_string())?;
         // Nor does a process that asks nobody but the shim get before those who wait.
         let ahead = || self.waiting.iter().map(|waiting| &waiting.job);
-        if wants.iter().any(|(index, _)| self.behind(*index, whose, &wants, ahead()).is_some()) {
+        let allowed = &self.tenants[&id].apart.allowed;
+        if wants.iter().any(|(index, _)| self.behind(*index, whose, &wants, allowed, ahead()).is_some()) {
             return Err(format!("{} jobs wait for room before it", self.waiting.len()));
         }
         self.leaves_something(id, &sees)?;
+        let granted = |index: &usize| self.tenants[&id].grants[*index].is_some();
+        let wanted = |index: &usize| wants.iter().any(|(wanted, _)| wanted == index);
+        let may_use: Vec<usize> = sees.iter().copied().filter(|index| granted(index) || wanted(index)).collect();
+        self.is_apart_for_hello(id, &may_use)?;
         let tenant = &self.tenants[&id];
         let taken: std::collections::BTreeSet<u32> = tenant.members.values().map(|member| member.slot).collect();
         let slot = (0..SLOTS_MAX as u32)

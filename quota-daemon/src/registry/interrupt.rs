@@ -336,6 +336,7 @@ impl Registry {
             return Err(format!("tenant {name}: this is no job of it"));
         }
         tenant.jobs.insert(connection);
+        tenant.apart.moved(before, connection);
         let event = tenant.interrupt.now.as_ref().map(|now| match now.stage {
             Stage::Noticed { .. } => Event::Notice,
             Stage::Parking { .. } => Event::Checkpoint,

@@ -1,5 +1,6 @@
 //! What `gpuquota run` asks for, checked.
 
+use super::isolation::Allowed;
 use super::{Ask, Registry, SharedDevice};
 use crate::devices::select;
 use crate::peer::{Peer, clean};
@@ -22,6 +23,8 @@ pub(super) struct Job {
     /// So many of them; all, where nothing is said.
     pub(super) count: Option<usize>,
     pub(super) wish: Wish,
+    /// Beside whom an administrator lets it be.
+    pub(super) allowed: Allowed,
     /// What is to follow when it has to make room.
     pub(super) on_interrupt: Option<quota_wire::notice::Action>,
     /// It hears of a notice, by a signal or a command.
@@ -118,6 +121,7 @@ impl Registry {
             devices,
             count,
             wish: Wish { dynamic: admit.oversubscribe, ..wish },
+            allowed: Allowed::default(),
             on_interrupt: admit.on_interrupt,
             hears: admit.hears,
         })

@@ -21,8 +21,9 @@ impl Registry {
         let wants = self.wants_of_job(job, whose)?;
         let on = |index: &usize| wants.iter().filter(|(wanted, _)| wanted == index).copied().collect::<Wants>();
         let Some(count) = job.count else {
-            self.has_room(&self.needs(tenant, &job.devices, &wants), whose, &job.devices)?;
-            if let Some(behind) = job.devices.iter().find_map(|index| self.behind(*index, whose, &wants, ahead.clone()))
+            self.has_room(&self.needs(tenant, &job.devices, &wants), whose, &job.devices, job)?;
+            if let Some(behind) =
+                job.devices.iter().find_map(|index| self.behind(*index, whose, &wants, &job.allowed, ahead.clone()))
             {
                 return Err(behind);
             }
@@ -31,8 +32,8 @@ impl Registry {
         let (mut fit, mut later, mut never) = (Vec::new(), Vec::new(), Vec::new());
         for index in &job.devices {
             let wants = on(index);
-            let room = self.has_room(&self.needs(tenant, &[*index], &wants), whose, &[*index]);
-            match room.err().or_else(|| self.behind(*index, whose, &wants, ahead.clone())) {
+            let room = self.has_room(&self.needs(tenant, &[*index], &wants), whose, &[*index], job);
+            match room.err().or_else(|| self.behind(*index, whose, &wants, &job.allowed, ahead.clone())) {
                 None => fit.push(*index),
                 Some(NoRoom::Never(reason)) => never.push(reason),
                 Some(no_room) => later.push(no_room),
@@ -55,10 +56,11 @@ impl Registry {
         Ok(Plan { whose, devices: fit, wants })
     }
 
-    fn has_room(&self, needs: &[(usize, Quota)], whose: Whose, devices: &[usize]) -> Result<(), NoRoom> {
+    fn has_room(&self, needs: &[(usize, Quota)], whose: Whose, devices: &[usize], job: &Job) -> Result<(), NoRoom> {
         self.fits(needs, whose, true)?;
         let left = whose.tenant.map_or(Ok(()), |id| self.leaves_something(id, devices));
-        left.map_err(NoRoom::NotNow)
+        left.map_err(NoRoom::NotNow)?;
+        self.is_apart(devices, whose, &job.allowed)
     }
 
     /// Whose the job is.

@@ -2,7 +2,7 @@
 
 use super::rows::Usage;
 use super::{Grant, Registry, SharedDevice, Tenant, TenantId};
-use crate::document::Placement;
+use crate::document::{Level, Placement};
 use core::time::Duration;
 use quota_core::Bytes;
 use quota_core::compute::scheduler::{Policy, Quantum};
@@ -59,7 +59,7 @@ fn device(index: usize, was: &SharedDevice, is: &SharedDevice, lines: &mut Vec<S
 fn tenant(now: &Registry, next: &Registry, id: TenantId, usage: &dyn Usage, lines: &mut Vec<String>) {
     let (was, is) = match (now.tenants.get(&id), next.tenants.get(&id)) {
         (Some(was), Some(is)) => (was, is),
-        (None, Some(is)) => return lines.push(format!("tenant {}: is added: {}", is.name, grants(is))),
+        (None, Some(is)) => return lines.push(format!("tenant {}: is added: {}{}", is.name, own(is), grants(is))),
         (Some(was), None) => return lines.push(format!("tenant {}: goes", was.name)),
         (None, None) => return,
     };
@@ -70,6 +70,7 @@ fn tenant(now: &Registry, next: &Registry, id: TenantId, usage: &dyn Usage, line
         lines.push(format!("tenant {}: match changes", was.name));
     }
     let place = format!("tenant {}", was.name);
+    changed(lines, &format!("{place}: isolation"), isolation(was), isolation(is));
     for (index, (was, is)) in was.grants.iter().zip(&is.grants).enumerate() {
         let (Some(Grant { quota: was, .. }), Some(Grant { quota: is, .. })) = (was, is) else { continue };
         if was == is {
@@ -90,6 +91,21 @@ fn tenant(now: &Registry, next: &Registry, id: TenantId, usage: &dyn Usage, line
             lines.push(format!("{place}: {used} are in use on device {index}: new memory is refused until that falls"));
         }
     }
+}
+
+/// With whom it shares devices, as the document writes it.
+fn isolation(tenant: &Tenant) -> String {
+    let rule = &tenant.apart.rule;
+    match rule.share_with.is_empty() {
+        true => rule.level.word().to_owned(),
+        false => format!("{} (share_with {})", rule.level.word(), rule.share_with.join(", ")),
+    }
+}
+
+/// The same of one that is added, where it is not as with most.
+fn own(tenant: &Tenant) -> String {
+    let shared = tenant.apart.rule.level == Level::Shared;
+    if shared { String::new() } else { format!("isolation {}; ", isolation(tenant)) }
 }
 
 fn grants(tenant: &Tenant) -> String {

@@ -181,7 +181,7 @@ impl Registry {
         let Some(job) = self.waiting_job(connection) else { return };
         let reason = match self.plan(&job, core::iter::empty()) {
             Ok(_) => format!("{} jobs wait for room before it", self.waiting.len() - 1),
-            Err(no_room) => no_room.to_string(),
+            Err(no_room) => no_room.unqueued(),
         };
         self.waiting.retain(|waiting| waiting.connection != connection);
         refuse(connection, self.about_job(AuditKind::Refused, &job), format!("{reason}; wait with --queue"), actions);
@@ -218,6 +218,10 @@ impl Registry {
                 Err(NoRoom::Never(reason)) => return Ok((at, Err(reason))),
                 Err(NoRoom::Behind) if waiting.patience == Patience::None => {
                     format!("{at} jobs wait for room before it")
+                }
+                Err(no_room) if waiting.patience == Patience::None => no_room.unqueued(),
+                Err(NoRoom::Apart(reason)) => {
+                    format!("{reason}; an administrator may allow it: gpuquota approve {}", waiting.arrival)
                 }
                 Err(reason) => self.making_room_in_words(waiting.connection).unwrap_or_else(|| reason.to_string()),
             };
@@ -311,8 +315,9 @@ impl Registry {
         tenant.jobs.insert(connection);
         tenant.interrupt.manner = job.on_interrupt.or(tenant.interrupt.manner);
         tenant.interrupt.hears |= job.hears;
+        self.settle_in(id, connection, job, &plan.devices);
         let granted = Granted {
-            tenant: tenant.name.clone(),
+            tenant: self.tenants[&id].name.clone(),
             devices: plan.devices.iter().map(|index| self.devices[*index].uuid_text.clone()).collect(),
         };
         actions.push(Action::Publish(id));
@@ -336,7 +341,7 @@ pub(super) fn check_shares(quota: &Quota) -> Result<(), String> {
 }
 
 /// Says no, and has it written down as `event`.
-fn refuse(connection: ConnectionId, event: AuditEvent, reason: String, actions: &mut Vec<Action>) {
+pub(super) fn refuse(connection: ConnectionId, event: AuditEvent, reason: String, actions: &mut Vec<Action>) {
     note(AuditEvent { reason: Some(reason.clone()), ..event }, actions);
     actions.push(Action::Reply(connection, Reply::Refused { reason }));
 }

@@ -32,6 +32,9 @@ pub struct TenantRecord {
     /// How it is with making room for others.
     #[serde(default)]
     pub interrupt: super::InterruptionRecord,
+    /// How it is kept apart from others.
+    #[serde(default)]
+    pub apart: super::ApartRecord,
 }
 
 /// Where a tenant came from.
@@ -222,6 +225,7 @@ impl Registry {
             pool: tenant.pool.and_then(|pool| Some(self.tenants.get(&pool)?.name.clone())),
             paused: tenant.paused,
             interrupt: self.interruption_record(id),
+            apart: self.apart_record(tenant),
         })
     }
 
@@ -289,6 +293,7 @@ impl Registry {
         tenant.jobs.extend(jobs);
         tenant.paused = record.paused;
         self.adopt_interruption(id, &record.interrupt);
+        self.adopt_apart(id, &record.apart, jobs);
         self.changed.insert(id);
         id
     }

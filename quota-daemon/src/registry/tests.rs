@@ -7,6 +7,7 @@ mod document;
 mod dynamic;
 mod identity;
 mod interrupt;
+mod isolation;
 mod model;
 mod order;
 mod placement;

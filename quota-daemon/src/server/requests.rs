@@ -4,7 +4,7 @@ use super::{SAMPLE_WAIT_MAX, Server};
 use crate::arbiter::now_ns;
 use crate::document::Document;
 use crate::log;
-use crate::peer::{Peer, command, started, user};
+use crate::peer::{Peer, clean, command, started, user};
 use crate::registry::{Action, ConnectionId, TenantId, Token, View, Welcome};
 use quota_core::settings::LogLevel;
 use quota_wire::audit::{AuditEvent, AuditKind};
@@ -92,6 +92,14 @@ impl Server {
                 let now_ms = self.now_ms();
                 self.registry.interrupt(&tenant, grace_ms, action, now_ms, &mut actions)
             }
+            Request::Pending => {
+                let rows = self.registry.pending();
+                return self.send_rows(id, rows, |rows, last| Reply::Pending { rows, last });
+            }
+            Request::Approve { number, deny, reason } => {
+                let reason = clean(&reason.unwrap_or_default());
+                self.registry.approve(number, deny.then_some(reason.as_str()), &mut actions)
+            }
             Request::Apply { document } => self.apply(&document, &mut actions),
             Request::Preview { document } => Document::parse(&document)
                 .and_then(Document::with_secrets)
@@ -121,6 +129,7 @@ impl Server {
             Request::Pause { tenant } => ("pause", Some(tenant), None),
             Request::Resume { tenant } => ("resume", Some(tenant), None),
             Request::Apply { .. } => ("apply", None, None),
+            Request::Approve { .. } => ("approve", None, None),
             _ => ("shutdown", None, None),
         };
         let (change, tenant) = (Some(change.to_owned()), tenant.cloned());

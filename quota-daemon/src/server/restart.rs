@@ -32,7 +32,14 @@ impl Server {
                 Err(error) => log::line(LogLevel::Error, format_args!("a record is lost: {error}")),
             }
         }
+        self.registry.all_adopted();
         self.keep_changes();
+        if let Err(reason) = self.registry.check_isolation() {
+            log::line(
+                LogLevel::Warn,
+                format_args!("the document's isolation doesn't hold until somebody ends: {reason}"),
+            );
+        }
         if let Err(reason) = self.registry.check_granted() {
             log::line(LogLevel::Warn, format_args!("more is granted than there is, until somebody ends: {reason}"));
         }

@@ -1,6 +1,7 @@
 //! `gpuquota`: runs jobs under quotas, and shows and changes what they have.
 #![deny(unsafe_code)]
 
+mod approve;
 mod audit;
 mod completions;
 mod cuda;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         Command::Pause(options) => set::pause(&options.tenant, true),
         Command::Resume(options) => set::pause(&options.tenant, false),
         Command::Apply(options) => set::apply(&options.file, options.dry_run),
+        Command::Approve(options) => approve::approve(&options),
         Command::Audit(options) => audit::audit(&options),
         Command::Interrupt(options) => set::interrupt(&options),
         Command::Move(options) => mover::run(&options),

@@ -52,6 +52,11 @@ pub(crate) enum Command {
     /// It holds under a restarted daemon, too, until the file that the daemon was started with is changed, or read again
     /// (SIGHUP): then that file holds.
     Apply(ApplyOptions),
+    /// Show the jobs that wait since they would share a device with a tenant that is to have it for itself, or allow one of them
+    ///
+    /// They are jobs of `gpuquota run --queue`. One that is allowed shares the devices for as long as it runs. What was allowed
+    /// and denied, and by whom, is in the audit.
+    Approve(ApproveOptions),
     /// Show who asked, got, was refused and changed what; an ordinary user sees what is about their own processes
     ///
     /// The daemon keeps the last 1024 events, which are shown; --since and -n look into its files, too. Where its document says `audit: {path: FILE, keep: 30d}` it writes all of them
@@ -186,6 +191,21 @@ pub(crate) struct ApplyOptions {
     pub(crate) dry_run: bool,
     /// The document, YAML
     pub(crate) file: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ApproveOptions {
+    /// The request, by its number; all are shown when absent
+    pub(crate) number: Option<u64>,
+    /// Refuse it
+    #[arg(long, requires = "number")]
+    pub(crate) deny: bool,
+    /// Why it is refused; its user is told
+    #[arg(long, value_name = "TEXT", requires = "deny")]
+    pub(crate) reason: Option<String>,
+    /// How to show them
+    #[arg(short, long, value_enum, default_value_t = AuditOutput::Table, conflicts_with = "number")]
+    pub(crate) output: AuditOutput,
 }
 
 #[derive(Args, Debug)]

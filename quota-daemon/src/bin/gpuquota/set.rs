@@ -90,7 +90,7 @@ pub(crate) fn apply(file: &Path, dry_run: bool) -> Result<(), Failure> {
     tell(&connection, &request).map_err(|failure| wrong(&failure.text))
 }
 
-fn tell(connection: &Connection, request: &Request) -> Result<(), Failure> {
+pub(crate) fn tell(connection: &Connection, request: &Request) -> Result<(), Failure> {
     match ask(connection, request)? {
         Reply::Done { message } => {
             crate::table::print(&format!("{message}\n"));

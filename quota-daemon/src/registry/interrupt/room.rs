@@ -113,7 +113,9 @@ impl Registry {
         // Of devices that it may choose, those on which the least is missing.
         amounts.sort_by_key(|(_, amount)| (amount.memory, amount.guarantee, amount.places));
         amounts.truncate(job.count.unwrap_or(usize::MAX));
-        let (devices, amounts) = amounts.into_iter().unzip();
+        let (devices, amounts): (Vec<usize>, Vec<Amount>) = amounts.into_iter().unzip();
+        // Room is of no use where somebody is from whom it is kept apart.
+        self.is_apart(&devices, whose, &job.allowed).ok()?;
         Some(Missing { class, pool: whose.pool, devices, amounts })
     }
 
