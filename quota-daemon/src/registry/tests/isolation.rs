@@ -326,3 +326,19 @@ fn what_was_allowed_survives_the_daemon() {
     next.registry.all_adopted();
     assert!(next.refusal(7, plain("other")).contains("vision's own"));
 }
+
+/// Whoever died while no daemon was there is not the next of its name.
+#[test]
+fn beside_one_that_died_meanwhile_nobody_is_allowed() {
+    let mut node = Node::new(1, DOCUMENT);
+    node.placed_on(on("0", admit("a", "1GiB")));
+    node.waits(Admit { queue: Some(QueueLimit::Forever), ..plain("rival") });
+    node.registry.approve(2, None, &mut Vec::new()).expect("it waits");
+    let rival = node.registry.tenant_named("rival").expect("it runs");
+    let record = node.registry.record(rival, &|_| Some(ProcessRecord { pid: 1, start_ticks: 1 })).expect("it is kept");
+    let mut next = Node::new(1, DOCUMENT);
+    next.registry.adopt(&record, &[], &[ConnectionId(100)]);
+    next.registry.all_adopted();
+    let (process, actions) = next.hello(&peer(12, 7), hello(Some("a"), Some(1), 1));
+    assert!(refused(&actions, process).expect("refused").contains("rival's own"), "{actions:?}");
+}
