@@ -4,18 +4,19 @@
 //! [`Document::without_effect`], so that a document for a later version can be checked in.
 
 mod admission;
+mod interrupts;
 mod isolation;
 mod raw;
 mod schedule;
 
 use crate::registry::InterruptRules;
 pub use admission::{AdmissionRules, Placement};
+pub use interrupts::parse_grace;
 pub use isolation::{Isolation, Level};
 use quota_core::compute::scheduler::{Policy, Quantum, Rules};
 use quota_core::settings::{parse_priority, parse_tenant, parse_weight};
 use quota_core::{Bytes, MemorySize, Percent, Priority};
 use quota_wire::Secret;
-use quota_wire::notice::{ACTION_FORM, Action, GRACE_FORM, GRACE_MS_MAX};
 use quota_wire::page::FIRM_PARTS;
 use quota_wire::secret::SECRET_FORM;
 use raw::{RawAudit, RawCompute, RawDevice, RawDocument, RawMatch, RawTenant, Scalar};
@@ -212,7 +213,7 @@ impl Document {
         document.admission = admission::admission(&raw)?;
         document.variants = schedule::schedule(&raw)?;
         document.audit = raw.audit.as_ref().map(audit).transpose()?.flatten();
-        document.interrupts = interrupts(&raw)?;
+        document.interrupts = interrupts::interrupts(&raw)?;
         for (index, tenant) in raw.tenants.iter().flatten().enumerate() {
             let rule = tenant_rule(&format!("tenants[{index}]"), tenant)?;
             if document.tenants.iter().any(|other| other.name == rule.name) {
@@ -450,40 +451,6 @@ fn parse_keep(text: &str) -> Result<Duration, &'static str> {
     let keep = humantime::parse_duration(text).map_err(|_| "it is no duration")?;
     let legal = Duration::from_secs(3600)..=Duration::from_secs(3650 * 86_400);
     if legal.contains(&keep) { Ok(keep) } else { Err("it is out of range") }
-}
-
-/// Whole jobs make room only where the document says so in so many words; device time is preempted where it says nothing.
-fn interrupts(raw: &RawDocument) -> Result<InterruptRules, DocumentError> {
-    let mut rules = InterruptRules::default();
-    let Some(scheduling) = &raw.scheduling else { return Ok(rules) };
-    rules.preemption = scheduling.preemption == Some(true);
-    let grace_ms = read("scheduling.grace", scheduling.grace.as_ref(), GRACE_FORM, parse_grace)?;
-    let manner = read("scheduling.interrupt", scheduling.interrupt.as_ref(), ACTION_FORM, str::parse)?;
-    rules.grace_ms = grace_ms.unwrap_or(rules.grace_ms);
-    rules.manner = manner.unwrap_or(rules.manner);
-    let reclaim = read("scheduling.reclaim", scheduling.reclaim.as_ref(), RECLAIM_FORM, parse_reclaim)?;
-    rules.reclaim = reclaim.unwrap_or(rules.reclaim);
-    Ok(rules)
-}
-
-/// What follows when borrowed memory is not given back.
-const RECLAIM_FORM: &str = "checkpoint or terminate";
-
-fn parse_reclaim(text: &str) -> Result<Action, &'static str> {
-    match text.parse() {
-        Ok(Action::Pause) => Err("a pause gives nothing back"),
-        Ok(action) => Ok(action),
-        Err(_) => Err("it is unknown"),
-    }
-}
-
-/// The time between notice and action, in milliseconds.
-///
-/// # Errors
-/// When it is none, or too long.
-pub fn parse_grace(text: &str) -> Result<u64, &'static str> {
-    let grace = humantime::parse_duration(text).map_err(|_| "it is no duration")?;
-    u64::try_from(grace.as_millis()).ok().filter(|grace_ms| *grace_ms <= GRACE_MS_MAX).ok_or("it is out of range")
 }
 
 /// What a policy looks like.

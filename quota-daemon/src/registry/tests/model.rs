@@ -122,7 +122,7 @@ impl World {
 
     fn ask(&mut self) {
         let pool = ["lab", "own", "art", "solo"][self.dice.below(4) as usize];
-        let (number, memory) = (self.dice.below(6), 1 + self.dice.below(if self.dice.0 % 3 == 0 { 50 } else { 12 }));
+        let (number, memory) = (self.dice.below(6), 1 + self.dice.below([50, 12, 12][(self.dice.0 % 3) as usize]));
         let mut ask = queued(&format!("{pool}/{number}"), &format!("{memory}GiB"), QueueLimit::Forever);
         if self.dice.below(5) == 0 && pool != "solo" {
             ask = Admit { tenant: Some(pool.to_owned()), memory: None, ..ask };
