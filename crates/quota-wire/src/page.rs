@@ -314,7 +314,7 @@ mod tests {
             offset_of!(QuotaPage, notice_word),
             offset_of!(QuotaPage, devices),
         ];
-        assert_eq!((VERSION, offsets), (2, [12, 16, 24, 32, 40, 64]));
+        assert_eq!((VERSION, offsets), (3, [12, 16, 24, 32, 40, 64]));
         assert_eq!(size_of::<QuotaPage>(), 64 + 64 * DEVICES_MAX);
     }
 }
