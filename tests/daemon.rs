@@ -1,6 +1,6 @@
 //! Jobs under a node's daemon: granted, shown, changed while they run, and cleaned up after.
 
-use harness::{Daemon, GIB, Job, MIB, Machine, eventually, program};
+use harness::{Daemon, GIB, Job, MIB, Machine, Running, eventually, program};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -236,6 +236,38 @@ fn jobs_get_devices_and_the_urgent_one_is_next() {
     normal.until("in");
     urgent.finish();
     normal.finish();
+}
+
+/// A pool's processes of no job have what its jobs leave, under the next daemon too, whichever of them it takes back first.
+#[test]
+fn a_pool_is_taken_back_as_a_whole() {
+    let machine = Machine::new("a100-80gb");
+    let document = "tenants: [{name: a, memory: 40GiB}, {name: z, memory: 30GiB}]\n";
+    let mut daemon = machine.daemon_under(document);
+    let mut jobs = Vec::new();
+    for pool in ["a", "z"] {
+        for name in ["b", "y"] {
+            let mut part =
+                run(&machine, &daemon, &format!("--tenant {pool}/{name} --memory 5GiB"), "init ctx say=in wait")
+                    .start();
+            part.until("in");
+            jobs.push(part);
+        }
+        let words = "init ctx say=in wait info wait";
+        let rest = machine.probe("linked").tenant(pool).env("GPUQUOTA_SOCKET", daemon.socket());
+        let mut rest = rest.env("FAKE_CUDA_CONTEXT", "0").words(words).start();
+        rest.until("in");
+        jobs.push(rest);
+    }
+    daemon.kill();
+    let daemon = machine.daemon(&format!("--config {}", machine.folder().join("gpuquota.yaml").display()));
+    eventually(Duration::from_secs(10), "all are back", || ps(&machine, &daemon).len() == 6);
+    for (at, gib) in [(2, 30), (5, 20)] {
+        jobs[at].go_on();
+        let line = jobs[at].line();
+        assert!(line.ends_with(&format!(" {}", gib * GIB)), "{line}: {gib} GiB are left");
+    }
+    jobs.into_iter().for_each(Running::kill);
 }
 
 /// The daemon is killed: jobs go on under their last quota.

@@ -215,6 +215,8 @@ pub struct Registry {
     arrivals: u64,
     /// The latest time that it was told of.
     now_ms: u64,
+    /// By device, what owners miss of what they have lent, as their pages say.
+    owed: Vec<Bytes>,
     tenants_made: u64,
     /// Tenants of which something has changed that must survive.
     changed: record::Changed,
@@ -241,6 +243,7 @@ impl Registry {
             waiting: VecDeque::new(),
             arrivals: 0,
             now_ms: 0,
+            owed: vec![Bytes(0); inventory.devices.len()],
             tenants_made: 0,
             changed: record::Changed::default(),
         };

@@ -86,7 +86,10 @@ impl Registry {
 
     /// What an owner that runs misses now, on a device.
     pub(super) fn owed_now(&self, device: usize) -> Bytes {
-        Bytes(self.lent(device).0.saturating_sub(self.lendable_by_all(device, None)))
+        match self.lent(device) {
+            Bytes(0) => Bytes(0),
+            lent => Bytes(lent.0.saturating_sub(self.lendable_by_all(device, None))),
+        }
     }
 
     /// What waiting jobs want of their own tenants, by the connection.
@@ -205,13 +208,16 @@ impl Registry {
         actions.push(Action::Publish(id));
         let event = self.about_change(id, "reclaim", "has given back what it had borrowed");
         self.note_grants_of(id, event, actions);
-        self.publish_owners(actions);
     }
 
-    /// What owners that run have of their memory has changed.
-    pub(super) fn publish_owners(&self, actions: &mut Vec<Action>) {
-        let owners = self.tenants.iter().filter(|(_, tenant)| tenant.is_standing() && tenant.is_active());
-        actions.extend(owners.map(|(id, _)| Action::Publish(*id)));
+    /// Has owners that run know what they have of their memory, where that has changed: whoever borrows, gives back, comes or
+    /// goes may be the reason.
+    pub(super) fn publish_owners(&mut self, actions: &mut Vec<Action>) {
+        let owed: Vec<Bytes> = (0..self.devices.len()).map(|device| self.owed_now(device)).collect();
+        if core::mem::replace(&mut self.owed, owed.clone()) != owed {
+            let owners = self.tenants.iter().filter(|(_, tenant)| tenant.is_standing() && tenant.is_active());
+            actions.extend(owners.map(|(id, _)| Action::Publish(*id)));
+        }
     }
 }
 

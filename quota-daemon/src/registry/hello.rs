@@ -21,11 +21,11 @@ impl Registry {
     /// Answers a hello. With a daemon, its word is final: a process can only ask for less than its tenant has.
     pub fn hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello, actions: &mut Vec<Action>) {
         match self.try_hello(connection, peer, hello) {
-            Ok((welcome, changed)) => {
-                if changed {
-                    actions.push(Action::Publish(welcome.tenant));
-                }
+            Ok(welcome) => {
+                // Its page may be of a time when other things held.
+                actions.push(Action::Publish(welcome.tenant));
                 self.publish_pool(welcome.tenant, actions);
+                self.publish_owners(actions);
                 self.note_joined(&welcome, hello, actions);
                 actions.push(Action::Welcome(welcome));
             }
@@ -70,7 +70,7 @@ impl Registry {
         })
     }
 
-    fn try_hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello) -> Result<(Welcome, bool), String> {
+    fn try_hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello) -> Result<Welcome, String> {
         check(hello)?;
         if self.memberships(peer.pid).len() >= MEMBERSHIPS_PER_PROCESS_MAX {
             return Err(format!("process {} has said hello too often", peer.pid));
@@ -82,10 +82,10 @@ impl Registry {
         if joined.is_err() && fresh {
             self.tenants.remove(&tenant);
         }
-        let (slot, changed) = joined?;
+        let slot = joined?;
         let it = &self.tenants[&tenant];
         let devices = sees.iter().map(|index| index.filter(|index| it.grants[*index].is_some())).collect();
-        Ok((Welcome { connection, tenant, name: it.name.clone(), slot, pid: peer.pid, devices }, changed))
+        Ok(Welcome { connection, tenant, name: it.name.clone(), slot, pid: peer.pid, devices })
     }
 
     /// The tenant of a process, and whether it was made for it.
@@ -147,7 +147,7 @@ impl Registry {
         free.into_iter().find(|name| self.tenant_named(name).is_none()).expect("more numbers than tenants")
     }
 
-    /// Makes the process a member: its slot, and whether the tenant's quota has changed by it.
+    /// Makes the process a member: its slot.
     fn join(
         &mut self,
         id: TenantId,
@@ -155,7 +155,7 @@ impl Registry {
         peer: &Peer,
         hello: &Hello,
         asks: &[(usize, Ask)],
-    ) -> Result<(u32, bool), String> {
+    ) -> Result<u32, String> {
         let wants = self.wants(id, asks).map_err(|no_room| no_room.to_string())?;
         let whose = Whose { tenant: Some(id), pool: self.tenants[&id].pool };
         for (_, quota) in &wants {
@@ -182,14 +182,13 @@ impl Registry {
         self.grant(id, &wants);
         let tenant = self.tenants.get_mut(&id).expect("the caller has found it");
         let binding = binding(tenant, asks, &self.devices);
-        let changed = !wants.is_empty() || !binding.is_empty();
         let (command, asks) = (clean(&hello.command), binding);
         let member = Member { peer: peer.clone(), command, slot, sees, asks, listens: false, ready: 0 };
         tenant.members.insert(connection, member);
         // It may be an owner's, whose memory is lent.
         self.stirred = true;
         self.changed.insert(id);
-        Ok((slot, changed))
+        Ok(slot)
     }
 
     /// What has to be granted before the process can join: a tenant that came by hello gets what its first

@@ -299,7 +299,8 @@ impl Registry {
     /// Somebody of the tenant's pool came or went, or has something else: what the others have of it changes.
     pub(super) fn publish_pool(&self, id: TenantId, actions: &mut Vec<Action>) {
         let pool = self.tenants.get(&id).and_then(|tenant| tenant.pool).unwrap_or(id);
-        if self.tenants.contains_key(&pool) && self.has_parts(pool) {
+        // Also where the last part has gone.
+        if self.tenants.get(&pool).is_some_and(Tenant::is_standing) || self.has_parts(pool) {
             actions.push(Action::Publish(pool));
             actions.extend(self.parts(pool).map(|(id, _)| Action::Publish(id)));
         }

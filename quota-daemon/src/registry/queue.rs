@@ -189,6 +189,11 @@ impl Registry {
 
     /// Gives places to those who wait and now fit, and tells the others what has changed for them.
     pub(super) fn pump(&mut self, actions: &mut Vec<Action>) {
+        self.fill(actions);
+        self.publish_owners(actions);
+    }
+
+    fn fill(&mut self, actions: &mut Vec<Action>) {
         self.stirred = true;
         // Each round takes one out, so there are no more rounds than jobs.
         loop {

@@ -326,6 +326,12 @@ impl Registry {
         }
     }
 
+    /// The slots of a tenant's processes, with their pids.
+    pub fn slots_of(&self, id: TenantId) -> Vec<(u32, u32)> {
+        let members = self.tenants.get(&id).into_iter().flat_map(|tenant| tenant.members.values());
+        members.map(|member| (member.slot, member.peer.pid)).collect()
+    }
+
     /// A process that was taken back says hello on a connection of its own: that under which it was a member
     /// until now, and its tenant.
     ///

@@ -4,7 +4,7 @@ use super::Server;
 use crate::log;
 use crate::pages::TenantPages;
 use crate::peer::death_of;
-use crate::registry::{ConnectionId, MemberRecord, TenantRecord};
+use crate::registry::{ConnectionId, MemberRecord, TenantId, TenantRecord};
 use crate::survival::{self, lives};
 use quota_core::settings::LogLevel;
 use quota_wire::audit::{AuditEvent, AuditKind};
@@ -26,13 +26,22 @@ impl Server {
             Ok(records) => records,
             Err(error) => return log::line(LogLevel::Error, format_args!("the records can't be read: {error}")),
         };
+        let mut taken = Vec::new();
         for record in records {
             match record {
-                Ok(record) => self.take_back_tenant(&record),
+                Ok(record) => taken.extend(self.take_back_tenant(&record)),
                 Err(error) => log::line(LogLevel::Error, format_args!("a record is lost: {error}")),
             }
         }
         self.registry.all_adopted();
+        // Only now: what one has may depend on any of the others.
+        for (tenant, pages) in taken {
+            self.arbiter.set(tenant, pages.common(), &self.registry);
+            self.pages.insert(tenant, pages, &self.registry);
+            for (slot, pid) in self.registry.slots_of(tenant) {
+                self.arbiter.occupy(tenant, slot, pid);
+            }
+        }
         self.keep_changes();
         if let Err(reason) = self.registry.check_isolation() {
             log::line(
@@ -45,7 +54,8 @@ impl Server {
         }
     }
 
-    fn take_back_tenant(&mut self, record: &TenantRecord) {
+    /// Takes one back; its pages, where some process of it lets us have them.
+    fn take_back_tenant(&mut self, record: &TenantRecord) -> Option<(TenantId, TenantPages)> {
         let pages = self.pages_of(record);
         let living =
             |member: &&MemberRecord| pages.as_ref().is_some_and(|pages| pages.owner(member.slot) == Some(member.pid));
@@ -66,23 +76,19 @@ impl Server {
         if members.is_empty() && jobs.is_empty() && !self.registry.stays(record) {
             let (tenant, reason) = (record.name.clone(), "its processes ended while no daemon was there".to_owned());
             self.record(AuditEvent { reason: Some(reason), ..about(AuditKind::Released, record) });
-            return self.store.remove(&tenant);
+            self.store.remove(&tenant);
+            return None;
         }
         let tenant = self.registry.adopt(record, &members, &jobs);
-        if let Some(pages) = pages {
-            pages.bury();
-            self.arbiter.set(tenant, pages.common(), &self.registry);
-            self.pages.insert(tenant, pages, &self.registry);
-            for (_, member) in &members {
-                self.arbiter.occupy(tenant, member.slot, member.pid);
-            }
-        }
         let (members, jobs) = (members.len(), jobs.len());
         let reason = Some(format!("taken back with {members} processes and {jobs} jobs"));
         let event = AuditEvent { reason, ..about(AuditKind::Adopted, record) };
         let mut actions = Vec::new();
         self.registry.note_grants_of(tenant, event, &mut actions);
         self.perform(actions);
+        let pages = pages?;
+        pages.bury();
+        Some((tenant, pages))
     }
 
     /// The tenant's pages, through whichever of its processes lets us.

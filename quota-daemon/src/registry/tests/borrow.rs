@@ -136,6 +136,19 @@ fn processes_of_the_owner_have_what_is_there() {
     assert_eq!((node.cap("own"), node.cap("v/large")), (Some(39), Some(40)));
 }
 
+/// Of several owners that have come back, each page says what is there for all of them.
+#[test]
+fn an_owners_page_follows_another_owner() {
+    let tenants = "[{name: v, memory: 40GiB, borrow: true}, {name: one, memory: 20GiB}, {name: two, memory: 19GiB}]";
+    let mut node = Node::new(1, &format!("{{scheduling: {{grace: 10s}}, tenants: {tenants}}}"));
+    borrower(&mut node);
+    node.member(&peer(30, 7), hello(Some("one"), None, 1));
+    assert_eq!(node.cap("one"), Some(19), "20 are lent, 19 of them are two's");
+    let (_, actions) = node.hello(&peer(31, 7), hello(Some("two"), None, 1));
+    assert!(actions.contains(&Action::Publish(node.id("one"))), "{actions:?}");
+    assert_eq!(node.cap("one"), Some(0));
+}
+
 /// The next daemon knows whose it is.
 #[test]
 fn what_is_borrowed_is_borrowed_after_a_restart() {

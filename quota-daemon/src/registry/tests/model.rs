@@ -1,5 +1,5 @@
 //! Tenants that lend, borrow and give back, at random: whatever happens, what all may have, or still hold of what they had, is
-//! never more than there is.
+//! never more than there is, and the pages say so at once.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -39,6 +39,8 @@ struct World {
     /// Jobs with their places, and their processes.
     running: BTreeMap<ConnectionId, (String, Option<ConnectionId>)>,
     waiting: Vec<ConnectionId>,
+    /// What the pages of those with processes say.
+    pages: BTreeMap<TenantId, Option<Quota>>,
     started: u64,
     reclaimed: u64,
 }
@@ -61,6 +63,14 @@ impl World {
                         self.end(job);
                     }
                 }
+                Action::Publish(id) if self.pages.contains_key(&id) => {
+                    self.pages.insert(id, self.node.registry.published(id, 0));
+                }
+                Action::Welcome(welcome) => {
+                    let fresh = self.node.registry.published(welcome.tenant, 0);
+                    self.pages.entry(welcome.tenant).or_insert(fresh);
+                }
+                Action::Forget(id) => drop(self.pages.remove(&id)),
                 Action::Audit(event) if event.change.as_deref() == Some("reclaim") => self.reclaimed += 1,
                 _ => {}
             }
@@ -71,6 +81,13 @@ impl World {
     /// Whoever runs has what it may have, or what it still uses; those that are at the host use nothing here.
     fn check(&self) {
         let registry = &self.node.registry;
+        for (id, page) in &self.pages {
+            let Some(Tenant { name, members, .. }) = registry.tenants.get(id) else { continue };
+            if members.is_empty() {
+                continue;
+            }
+            assert_eq!(*page, registry.published(*id, 0), "what {name} has on its page");
+        }
         let active = registry.tenants.iter().filter(|(_, tenant)| tenant.is_active());
         let most = active.map(|(id, tenant)| {
             let may = registry.effective(*id, 0).and_then(|quota| quota.memory_cap).expect("all have quotas");
@@ -163,7 +180,8 @@ fn nothing_is_granted_twice_however_tenants_lend() {
     for seed in 0..60 {
         let (used, running, waiting) = (Used::default(), BTreeMap::new(), Vec::new());
         let (node, dice) = (Node::new(1, DOCUMENT), Dice(seed));
-        let mut world = World { node, dice, used, running, waiting, started: 0, reclaimed: 0 };
+        let pages = BTreeMap::new();
+        let mut world = World { node, dice, used, running, waiting, pages, started: 0, reclaimed: 0 };
         for _ in 0..500 {
             world.step();
         }
