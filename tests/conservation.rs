@@ -181,8 +181,12 @@ fn watch(books: &Books, others_hold: u64, is_over: &AtomicBool) -> Vec<String> {
 /// Goes from point to point and compares the books at each; what was wrong at the first that was.
 fn compare_at_each_point(crowd: &mut Crowd, books: &Books, chaos: &Chaos, quota: Kind) -> Vec<String> {
     let pids = crowd.pids();
-    for point in crowd.points() {
-        let printed = crowd.reach(&point);
+    for [stopped, point] in crowd.points() {
+        let mut printed = crowd.reach(&stopped);
+        crowd.go_on();
+        for (lines, more) in printed.iter_mut().zip(crowd.reach(&point)) {
+            lines.extend(more);
+        }
         let mut found = differences(books, &pids, &point, chaos, quota);
         if !found.is_empty() {
             found.insert(0, format!("at {point:?}"));

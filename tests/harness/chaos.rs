@@ -75,11 +75,12 @@ impl Crowd {
         self.processes.iter().map(Running::pid).collect()
     }
 
-    /// The points that all of them come to, in their order.
-    pub fn points(&self) -> Vec<String> {
+    /// The points that all of them come to, in their order: what they print when they have stopped, and when they have looked
+    /// for what the others let go until then.
+    pub fn points(&self) -> Vec<[String; 2]> {
         (0..self.rounds)
-            .map(|round| format!("quiet {round}"))
-            .chain(["drained".to_owned(), "empty".to_owned()])
+            .map(|round| [format!("still {round}"), format!("quiet {round}")])
+            .chain([["letting go", "drained"], ["ending", "empty"]].map(|point| point.map(str::to_owned)))
             .collect()
     }
 

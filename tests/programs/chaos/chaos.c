@@ -4,9 +4,9 @@
  * depends as little as can be on how earlier ones ended. The environment says how it runs:
  *
  *   CHAOS_THREADS=N    threads, which share the primary contexts and split the operations; 1 without it
- *   CHAOS_QUIET=N      so many operations of the process from one quiet point to the next: everything is synchronised, `quiet M` is
- *                      printed, and a line on stdin lets it go on; 2000 without it. In the end come `drained`, when only contexts
- *                      are left, and `empty`, each waiting for a line too
+ *   CHAOS_QUIET=N      so many operations of the process from one quiet point to the next: `still M` is printed, and after a line on
+ *                      stdin everything is synchronised, `quiet M` is printed, and a line lets it go on; 2000 without it. In the end
+ *                      come `letting go` and `drained`, when only contexts are left, `ending` and `empty`, each waiting for a line
  *   CHAOS_FOLDER=DIR   processes CHAOS_PROCESS=I of CHAOS_PROCESSES=N, which share memory through sockets there
  *   CHAOS_COMPARE=1    for comparing two runs: one thread, no quiet points, nothing that depends on time, some calls before cuInit and
  *                      in a forked child; every call and every output is printed, handles as numbers in the order of their making
@@ -34,6 +34,12 @@ static void wait_for_a_line(const char *said, long number) {
     if (!fgets(line, sizeof line, stdin)) exit(0);
 }
 
+/* What one process lets go of may be held by another: each looks when all of them have stopped. */
+static void settle_together(const char *said, long number) {
+    wait_for_a_line(said, number);
+    settle(actors, options.threads);
+}
+
 /* The first thread speaks for the process while the others wait at the barrier. */
 static void *live(void *argument) {
     struct actor *a = argument;
@@ -42,8 +48,8 @@ static void *live(void *argument) {
         for (long at = 0; at < steps; at++) step(a);
         pthread_barrier_wait(&barrier);
         if (!a->number) {
-            settle(actors, options.threads);
             send_offers();
+            settle_together("still", round);
             wait_for_a_line("quiet", round);
             receive_offers(a);
             end_line(a);
@@ -53,9 +59,8 @@ static void *live(void *argument) {
     drain(a);
     pthread_barrier_wait(&barrier);
     if (!a->number) {
-        settle(actors, options.threads);
+        settle_together("letting go", -1);
         wait_for_a_line("drained", -1);
-        settle(actors, options.threads);
     }
     pthread_barrier_wait(&barrier);
     end_contexts(a);
@@ -73,6 +78,7 @@ static void crowd(void) {
         if (pthread_create(&threads[at], NULL, live, &actors[at])) exit(70);
     live(&actors[0]);
     for (int at = 1; at < options.threads; at++) pthread_join(threads[at], NULL);
+    wait_for_a_line("ending", -1);
     look_for_the_last_time();
     wait_for_a_line("empty", -1);
 }
