@@ -58,13 +58,19 @@ static CUresult free_once(struct actor *a, uint64_t at, int how, CUstream stream
     }
 }
 
+/* Memory of a pool may have gone with its context, and a graph's may be there now: a captured graph that frees that would be the
+ * only one that may, and is perhaps never launched. */
+static int is_of_a_pool(uint64_t at) {
+    uint64_t pool = 0;
+    return !cuPointerGetAttribute(&pool, 17, at) && pool;
+}
+
 /* By any function that may free a pointer, whatever allocated it. */
 int free_pointer(struct actor *a, enum kind kind, struct thing *thing) {
     int how = below(a, kind == POOLED ? 4 : 6);
     CUstream stream = some_stream(a);
     uint64_t handle = thing->handle, at = spoilt(a, handle);
-    /* The captured graph would be the only one that may free it then. */
-    if (kind == LEFT && a->capturing) return 0;
+    if (a->capturing && (kind == LEFT || (kind == POOLED && !is_of_a_pool(at)))) return 0;
     CUresult code = free_once(a, at, how, stream);
     put_subject(a, at);
     /* In a capture a free is recorded or refused, and the memory stays. */
