@@ -115,6 +115,7 @@ impl Registry {
             DeviceRow {
                 device: index as u32,
                 uuid: device.uuid_text.clone(),
+                parent_uuid: device.parent.map(|parent| self.devices[parent].uuid_text.clone()),
                 name: device.name.clone(),
                 memory_total_bytes: device.total.0,
                 memory_capacity_bytes: device.capacity().0,
@@ -196,6 +197,9 @@ impl Registry {
             let row = self.member_row(id, member, *first, Bytes(0), Bytes(0));
             rows.push(with_compute(row, tenant, name, view));
         }
+        if rows.len() == before {
+            rows.extend(Self::lost_rows(tenant, member));
+        }
     }
 
     fn member_row(&self, id: TenantId, member: &Member, index: usize, charged: Bytes, overhead: Bytes) -> ProcessRow {
@@ -209,7 +213,7 @@ impl Registry {
             pid: member.peer.pid,
             uid: member.peer.uid,
             command: member.command.clone(),
-            device: index as u32,
+            device: Some(index as u32),
             uuid: self.devices[index].uuid_text.clone(),
             memory_used_bytes: charged.0,
             memory_quota_bytes: quota.memory_cap.map(|cap| cap.0),
@@ -233,7 +237,7 @@ impl Registry {
             pid,
             uid,
             command,
-            device: index as u32,
+            device: Some(index as u32),
             uuid: self.devices[index].uuid_text.clone(),
             memory_used_bytes: bytes.unwrap_or_default().0,
             priority: "-".to_owned(),
@@ -298,7 +302,7 @@ fn driver_percent(sample: &DeviceSample, pid: u32) -> Option<f64> {
 }
 
 fn with_compute(row: ProcessRow, tenant: &Tenant, name: MemberName, view: &View<'_>) -> ProcessRow {
-    let device = row.device as usize;
+    let Some(device) = row.device.map(|device| device as usize) else { return row };
     let used = member_percent(name, device, view);
     let claim = view.usage.compute(name.tenant, name.slot, device).unwrap_or_default();
     let interruption = tenant.interruption_in_words();
