@@ -309,7 +309,7 @@ impl Registry {
             record.allowed.iter().filter_map(|(at, name)| Some((known(at)?, name.clone()))).collect();
         let mut devices: Vec<usize> = record.devices.iter().filter_map(known).collect();
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        if record.devices.is_empty() {
+        if record.devices.is_empty() && tenant.lost.is_empty() {
             // Of a daemon that didn't record it.
             devices = (0..tenant.grants.len()).filter(|device| tenant.grants[*device].is_some()).collect();
         }

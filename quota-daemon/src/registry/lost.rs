@@ -3,12 +3,19 @@
 //! another device, and it stays lost for this tenant even where such an instance is made again: it may be somebody else's by then.
 
 use super::record::{GrantRecord, OriginRecord, TenantRecord};
-use super::{Member, Registry, Tenant, TenantId};
+use super::{Member, Registry, SharedDevice, Tenant, TenantId};
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::ProcessRow;
 
 /// The state of a process whose devices are there no more.
 const LOST: &str = "lost";
+
+impl Tenant {
+    /// True for a device that was lost to it, and is there again.
+    pub(super) fn has_lost(&self, device: &SharedDevice) -> bool {
+        self.lost.iter().any(|grant| grant.uuid == device.uuid_text)
+    }
+}
 
 impl Registry {
     /// What of a record was on devices that are there no more: of what the document sets aside, only where somebody was.

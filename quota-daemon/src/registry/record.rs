@@ -308,8 +308,8 @@ impl Registry {
         tenant.jobs.extend(jobs);
         tenant.paused = record.paused;
         self.adopt_interruption(id, &record.interrupt);
-        self.adopt_apart(id, &record.apart, jobs);
         self.mark_lost(id, record);
+        self.adopt_apart(id, &record.apart, jobs);
         self.changed.insert(id);
         id
     }

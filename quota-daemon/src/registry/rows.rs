@@ -155,7 +155,9 @@ impl Registry {
 
     /// What all processes of a tenant have charged on a device: no more than the device has.
     pub(super) fn charged(&self, id: TenantId, device: usize, usage: &dyn Usage) -> Bytes {
-        let slots = self.tenants[&id].members.values().map(|member| member.slot);
+        let tenant = &self.tenants[&id];
+        let there = tenant.members.values().filter(|_| !tenant.has_lost(&self.devices[device]));
+        let slots = there.map(|member| member.slot);
         let sum = slots.map(|slot| usage.charged(id, slot, device).0).fold(0u64, u64::saturating_add);
         Bytes(sum.min(self.devices[device].total.0))
     }
@@ -183,7 +185,7 @@ impl Registry {
             let row = ProcessRow { memory_resident_bytes: driver.map(|bytes| bytes.0), ..row };
             rows.push(with_compute(row, tenant, name, view));
         };
-        for index in 0..self.devices.len() {
+        for index in (0..self.devices.len()).filter(|index| !tenant.has_lost(&self.devices[*index])) {
             let charged = Bytes(usage.charged(id, member.slot, index).0.min(self.devices[index].total.0));
             let driver = seen_by_driver(index);
             let uses = usage.compute(id, member.slot, index).is_some();
