@@ -80,6 +80,15 @@ fn lines(out: &str, kind: &str) -> Vec<Vec<String>> {
     lines.map(|line| line.split(' ').map(str::to_owned).collect()).collect()
 }
 
+/// A daemon that ends with its test, however that ends.
+struct Ended(Option<Running>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(Running::kill);
+    }
+}
+
 /// The whole way with real processes: an instance for each, none for two, and the divided device for nobody.
 #[test]
 fn a_tenant_with_instances_of_its_own_has_what_nobody_else_has() {
@@ -184,13 +193,12 @@ fn the_numbers_are_the_instances_or_the_refusal_is_told() {
     // Nor does the daemon take a refusal for nothing.
     let path = machine.folder().join("refused.sock");
     let refused = with(machine.bare(harness::command("gpuquotad")).arg("--socket").arg(&path));
-    let daemon = Running::of(refused.into_command());
+    let _daemon = Ended(Some(Running::of(refused.into_command())));
     eventually(PATIENCE, "it listens", || path.exists());
     let devices = machine.bare(harness::command("gpuquota")).env("GPUQUOTA_SOCKET", &path).words("devices -o json");
     let devices: Vec<Value> = serde_json::from_str(&devices.run().out).expect("JSON");
     assert!(text(&devices[0], "health").contains("Insufficient Permissions"), "{devices:?}");
     assert!(devices[1..].iter().all(|row| text(row, "health") == "ok" && number(row, "memory_total_bytes") > 4 * GIB));
-    daemon.kill();
 }
 
 /// Whatever NVML numbers them by: what is granted is an instance by its UUID, also for the next daemon.
