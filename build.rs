@@ -19,6 +19,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "probe-linked", source: "tests/programs/probe.c", arguments: &["-DLINKED", "-lcuda", "-ldl"] },
     Program { name: "resolve", source: "tests/programs/resolve.c", arguments: &["-ldl"] },
     Program { name: "nvml", source: "tests/programs/nvml.c", arguments: &["-ldl"] },
+    Program { name: "mig", source: "tests/programs/mig.c", arguments: &["-lcuda", "-ldl"] },
     Program { name: "lookups", source: "tests/programs/lookups.c", arguments: &["-rdynamic", "-ldl"] },
     Program { name: "plain", source: "tests/programs/plain.c", arguments: &[] },
     Program { name: "plain-static", source: "tests/programs/plain.c", arguments: &["-static"] },

@@ -9,6 +9,8 @@ mod device_time;
 mod faults;
 #[path = "driver/machines.rs"]
 mod machines;
+#[path = "driver/mig.rs"]
+mod mig;
 #[path = "driver/neighbours.rs"]
 mod neighbours;
 #[path = "driver/symbols.rs"]

@@ -2,6 +2,10 @@
 
 #[path = "reports/devices.rs"]
 mod devices;
+#[path = "reports/indices.rs"]
+mod indices;
+#[path = "reports/instances.rs"]
+mod instances;
 #[path = "reports/node.rs"]
 mod node;
 #[path = "reports/privileged.rs"]

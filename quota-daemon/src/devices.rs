@@ -7,22 +7,26 @@ use quota_core::Bytes;
 
 pub use nvml::{Nvml, NvmlError};
 
-/// One device, as it was when the daemon started.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// One device or MIG instance, as it was when the daemon started.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Device {
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// As NVML writes it, `GPU-...`.
+    /// As NVML writes it, `GPU-...` or `MIG-...`.
     pub uuid_text: String,
     /// The product.
     pub name: String,
     /// The memory that programs can have, as CUDA tells them; what the driver keeps for itself is not in it.
     pub total: Bytes,
-    /// `disabled`, `enabled`, or `-` where the device can't be split.
+    /// `disabled`, `enabled`, or `-` where the device can't be divided; of an instance, its profile.
     pub mig: String,
+    /// Its MIG mode is on: nothing runs on it but on its instances.
+    pub is_divided: bool,
+    /// Of an instance, the number of the device that it is a part of.
+    pub parent: Option<usize>,
 }
 
-/// All devices, in NVML's order.
+/// All devices, in NVML's order, each before its MIG instances.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Inventory {
     /// The driver's version.

@@ -1,6 +1,6 @@
 //! The node's document, `/etc/gpuquota/gpuquota.yaml`: read once, whole, or refused with one line.
 //!
-//! What this version can't enforce but would change who is protected from whom (MIG, MPS) is refused. What merely has no effect yet is accepted and listed by
+//! What this version can't enforce but would change who is protected from whom (MPS) is refused. What merely has no effect yet is accepted and listed by
 //! [`Document::without_effect`], so that a document for a later version can be checked in.
 
 mod admission;
@@ -70,9 +70,11 @@ pub struct AuditRule {
 pub struct DeviceRule {
     /// As in `--device`.
     pub select: String,
+    /// `sharing: mig`: what is selected must be MIG instances, each for one tenant at a time.
+    pub instances: bool,
     /// Kept free.
     pub reserve: Option<Bytes>,
-    /// Most tenants at a time; 1 for `sharing: exclusive`.
+    /// Most tenants at a time; 1 for `sharing: exclusive` and `mig`.
     pub jobs_max: Option<u32>,
     /// All quotas together, in percent of the capacity: 100 to [`OVERSUBSCRIBE_MAX`].
     pub oversubscribe: Option<u32>,
@@ -313,13 +315,13 @@ fn device_rule(place: &str, raw: &RawDevice) -> Result<DeviceRule, DocumentError
     let sharing = raw.sharing.as_deref().unwrap_or("time-slice");
     let exclusive = match sharing {
         "time-slice" => false,
-        "exclusive" => true,
-        "mps" | "mig" => {
+        "exclusive" | "mig" => true,
+        "mps" => {
             return Err(value(
                 &format!("{place}.sharing"),
                 sharing,
                 "this version can't do it",
-                "time-slice or exclusive",
+                "time-slice, mig or exclusive",
             ));
         }
         _ => {
@@ -335,6 +337,7 @@ fn device_rule(place: &str, raw: &RawDevice) -> Result<DeviceRule, DocumentError
     let oversubscribe = format!("{place}.oversubscribe");
     let rule = DeviceRule {
         select: raw.select.as_ref().map_or_else(|| "all".to_owned(), |scalar| scalar.0.clone()),
+        instances: sharing == "mig",
         reserve: read(&format!("{place}.memory_reserve"), raw.memory_reserve.as_ref(), RESERVE_FORM, str::parse)?,
         oversubscribe: read(&oversubscribe, raw.oversubscribe.as_ref(), OVERSUBSCRIBE_FORM, parse_oversubscribe)?,
         ..DeviceRule::default()

@@ -16,9 +16,11 @@ mod change;
 mod devices;
 mod events;
 mod hello;
+mod instances;
 mod interrupt;
 mod isolation;
 mod job;
+mod lost;
 mod order;
 mod placement;
 mod pools;
@@ -26,11 +28,11 @@ mod preview;
 mod queue;
 mod record;
 mod rows;
+mod standing;
 
 use crate::devices::{Inventory, parse_uuid};
-use crate::document::{AdmissionRules, DeviceRule, Document, MatchRule, Minute, TenantRule, Variant};
+use crate::document::{AdmissionRules, DeviceRule, Document, MatchRule, Minute, Variant};
 use crate::peer::{Peer, is_container};
-use pools::Whose;
 use quota_core::compute::scheduler::Rules;
 use quota_core::settings::SECRET_FILE;
 use quota_core::{Bytes, Percent, Priority};
@@ -161,6 +163,8 @@ struct Tenant {
     interrupt: interrupt::Interruptible,
     /// How it is kept apart from others.
     apart: isolation::Apart,
+    /// What it had on devices that are there no more.
+    lost: Vec<record::GrantRecord>,
 }
 
 /// What a tenant has on one device.
@@ -369,6 +373,7 @@ impl Registry {
             paused: false,
             interrupt: interrupt::Interruptible::default(),
             apart: isolation::Apart::default(),
+            lost: Vec::new(),
         };
         self.tenants.insert(id, tenant);
         id
@@ -381,18 +386,6 @@ impl Registry {
     fn device_with(&self, uuid_text: &str) -> Option<usize> {
         let uuid = parse_uuid(uuid_text)?;
         self.devices.iter().position(|device| device.uuid == uuid)
-    }
-
-    /// Grants what the document says to one of its tenants.
-    fn add_standing(&mut self, rule: &TenantRule) -> Result<(), String> {
-        let wants: Vec<(usize, Quota)> =
-            self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
-        self.fits(&wants, Whose::default(), false).map_err(|no_room| format!("tenant {}: {no_room}", rule.name))?;
-        let id = self.make_tenant(rule.name.clone(), 0, Origin::Document(rule.matches.clone()), None);
-        self.grant(id, &wants);
-        self.tenants.entry(id).and_modify(|tenant| tenant.borrows = rule.borrow);
-        self.isolate(id, rule);
-        Ok(())
     }
 
     fn grant(&mut self, id: TenantId, wants: &[(usize, Quota)]) {
@@ -454,20 +447,6 @@ fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
-    }
-}
-
-impl TenantRule {
-    fn quota(&self, total: Bytes) -> Quota {
-        Quota {
-            memory_cap: self.memory.map(|size| size.on(total)),
-            compute_cap: self.compute,
-            guarantee: self.guarantee,
-            weight: self.weight.unwrap_or(WEIGHT_DEFAULT),
-            priority: self.priority,
-            dynamic: self.oversubscribe,
-            crowded: false,
-        }
     }
 }
 

@@ -144,7 +144,7 @@ impl Server {
         let listening = Listening::open(&configuration.socket, configuration.user)?;
         let store = Store::open(&configuration.socket)
             .map_err(|error| ServeError::Socket(configuration.socket.with_extension("sock.state"), error))?;
-        let sampler = Sampler::start(nvml, inventory.devices.len()).map_err(kernel("a thread"))?;
+        let sampler = Sampler::start(nvml, inventory.devices.clone()).map_err(kernel("a thread"))?;
         let arbiter = Arbiter::new(inventory.devices.len(), registry.rules()).map_err(kernel("an eventfd"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| kernel("an epoll")(error.into()))?;
         let mut server = Self {

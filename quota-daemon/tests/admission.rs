@@ -64,6 +64,7 @@ impl Model {
             name: "A100".to_owned(),
             total: Bytes((CAPACITY_GIB + 1) * GIB),
             mig: "disabled".to_owned(),
+            ..Device::default()
         };
         let inventory = Inventory { driver: "595.0".to_owned(), devices: (0..devices).map(device).collect() };
         let text = format!(

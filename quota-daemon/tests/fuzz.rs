@@ -29,6 +29,7 @@ fn inventory() -> Inventory {
         name: "A100".to_owned(),
         total: Bytes(80 * GIB),
         mig: "disabled".to_owned(),
+        ..Device::default()
     };
     Inventory { driver: "595.0".to_owned(), devices: UUIDS.iter().map(|uuid| device(uuid)).collect() }
 }

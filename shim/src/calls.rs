@@ -62,6 +62,13 @@ pub(crate) fn device_uuid(device: CUdevice) -> Called<[u8; 16]> {
     when_done(code, uuid.bytes)
 }
 
+/// The UUID of the whole device, also where the program sees a MIG instance of it.
+pub(crate) fn whole_device_uuid(device: CUdevice) -> Called<[u8; 16]> {
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    let code = call!(cuDeviceGetUuid(&mut uuid => *mut CUuuid, device => CUdevice));
+    when_done(code, uuid.bytes)
+}
+
 pub(crate) fn device_total_bytes(device: CUdevice) -> Called<u64> {
     let mut bytes = 0usize;
     let code = call!(cuDeviceTotalMem_v2(&mut bytes => *mut usize, device => CUdevice));

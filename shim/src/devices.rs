@@ -6,6 +6,8 @@ use crate::calls;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
     pub(crate) uuid: [u8; 16],
+    /// A MIG instance, which has a name of its own for NVML.
+    pub(crate) is_instance: bool,
     pub(crate) total_bytes: u64,
 }
 
@@ -16,30 +18,44 @@ pub(crate) enum Library {
     Nvml,
 }
 
-/// The devices in the library's order; empty when the program has not initialised it.
+/// The devices in the library's order; empty when the program has not initialised it. Of a divided device, its instances:
+/// nothing runs on the whole, and whoever has an instance may not even be told how large it is.
 pub(crate) fn seen(library: Library) -> Vec<Seen> {
     match library {
         Library::Cuda => (0..calls::device_count().unwrap_or(0)).filter_map(from_cuda).collect(),
-        Library::Nvml => (0..calls::nvml_device_count().unwrap_or(0)).filter_map(from_nvml).collect(),
+        Library::Nvml => (0..calls::nvml_device_count().unwrap_or(0)).flat_map(from_nvml).collect(),
     }
 }
 
 fn from_cuda(ordinal: usize) -> Option<Seen> {
     let device = calls::device_at(ordinal).ok()?;
     let uuid = calls::device_uuid(device).ok()?;
-    Some(Seen { uuid, total_bytes: calls::device_total_bytes(device).ok()? })
+    let is_instance = calls::whole_device_uuid(device).is_ok_and(|whole| whole != uuid);
+    Some(Seen { uuid, is_instance, total_bytes: calls::device_total_bytes(device).ok()? })
 }
 
-fn from_nvml(index: u32) -> Option<Seen> {
-    let device = calls::nvml_device_at(index).ok()?;
-    Some(Seen { uuid: calls::nvml_uuid(device)?, total_bytes: calls::nvml_total_bytes(device).ok()? })
+fn from_nvml(index: u32) -> Vec<Seen> {
+    let Ok(device) = calls::nvml_device_at(index) else { return Vec::new() };
+    let (devices, is_instance) = calls::nvml_instances(device).map_or((vec![device], false), |all| (all, true));
+    let seen = |device: usize| {
+        let total_bytes = calls::nvml_total_bytes(device).ok()?;
+        Some(Seen { uuid: calls::nvml_uuid(device)?, is_instance, total_bytes })
+    };
+    devices.into_iter().filter_map(seen).collect()
 }
 
-/// `GPU-` and five groups of hexadecimal digits, as NVML writes it.
-pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
-    let mut text = String::from("GPU-");
+impl Seen {
+    /// As NVML writes its UUID.
+    pub(crate) fn uuid_text(&self) -> String {
+        uuid_text(if self.is_instance { "MIG" } else { "GPU" }, &self.uuid)
+    }
+}
+
+/// What it is, and five groups of hexadecimal digits.
+pub(crate) fn uuid_text(what: &str, uuid: &[u8; 16]) -> String {
+    let mut text = String::from(what);
     for (index, byte) in uuid.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
+        if matches!(index, 0 | 4 | 6 | 8 | 10) {
             text.push('-');
         }
         text.push_str(&format!("{byte:02x}"));

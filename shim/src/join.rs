@@ -346,7 +346,7 @@ fn hello(settings: &Settings, seen: &[Seen]) -> Result<Hello, String> {
             .iter()
             .enumerate()
             .map(|(index, device)| DeviceAsk {
-                uuid: devices::uuid_text(&device.uuid),
+                uuid: device.uuid_text(),
                 total_bytes: device.total_bytes,
                 memory_bytes: settings.memory.on(index).map(|size| size.on(Bytes(device.total_bytes)).0),
                 compute: settings.compute.on(index).map(quota_core::Percent::hundredths),

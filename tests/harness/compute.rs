@@ -53,8 +53,7 @@ pub struct Shares {
 impl Machine {
     /// The machine's own account. It reads `FAKE_CUDA_SLICE` and the like of this test's environment not.
     pub fn truth(&self) -> Truth {
-        let state = self.folder().join("state");
-        Truth(fake_machine::Machine::open(&self.spec, &state).expect("the machine of the test"))
+        Truth(fake_machine::Machine::open(&self.spec, &self.state()).expect("the machine of the test"))
     }
 
     /// The program `busy` as a job of `gpuquota run` with these options, such as `--weight 3`.

@@ -4,10 +4,12 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// Calls that the shim makes of its own accord: questions that change nothing.
-const OWN_QUESTIONS: [&str; 33] = [
+const OWN_QUESTIONS: [&str; 34] = [
     "cuDeviceGetCount",
     "cuDeviceGet",
     "cuDeviceGetUuid_v2",
+    // Where it differs from the other, the device is a MIG instance.
+    "cuDeviceGetUuid",
     "cuDeviceTotalMem_v2",
     "cuCtxGetCurrent",
     "cuCtxGetDevice",

@@ -106,23 +106,35 @@ fn existing(path: PathBuf) -> PathBuf {
 pub struct Machine {
     folder: tempfile::TempDir,
     spec: String,
+    /// How often it was restarted as another one.
+    restarts: u32,
 }
 
 impl Machine {
     /// A machine such as `a100-80gb` or `2xt4-16gb`.
     pub fn new(spec: &str) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        Self { folder, spec: spec.to_owned() }
+        Self { folder, spec: spec.to_owned(), restarts: 0 }
+    }
+
+    /// From now on it is as after a restart of the node that made `spec` of it. What runs has the devices of before.
+    pub fn restart_as(&mut self, spec: &str) {
+        (self.spec, self.restarts) = (spec.to_owned(), self.restarts + 1);
+    }
+
+    /// The file of the simulated machine.
+    fn state(&self) -> PathBuf {
+        self.folder().join(if self.restarts == 0 { "state".to_owned() } else { format!("state-{}", self.restarts) })
     }
 
     /// What its processes are charged and what they hold, by the ledger that [`Machine::job`] names.
     pub fn books(&self) -> Books {
-        Books::new(&self.spec, &self.folder().join("state"), vec![self.folder().join("ledger.gpuquota")])
+        Books::new(&self.spec, &self.state(), vec![self.folder().join("ledger.gpuquota")])
     }
 
     /// The same by the ledgers of a daemon's tenants, whichever there are when something is asked.
     pub fn books_of(&self, ledgers: Vec<PathBuf>) -> Books {
-        Books::new(&self.spec, &self.folder().join("state"), ledgers)
+        Books::new(&self.spec, &self.state(), ledgers)
     }
 
     /// A folder that the test may use.
@@ -149,7 +161,7 @@ impl Machine {
             .envs(std::env::vars_os().filter(|(name, _)| matches!(name.to_str(), Some("PATH" | "HOME" | "LANG"))))
             .env("LD_LIBRARY_PATH", fake_driver())
             .env("FAKE_CUDA_MACHINE", &self.spec)
-            .env("FAKE_CUDA_STATE", self.folder().join("state"))
+            .env("FAKE_CUDA_STATE", self.state())
             // A node's real daemon must not take part in a test.
             .env("GPUQUOTA_LOG", "info");
         Job { command, journal: self.folder().join("journal") }

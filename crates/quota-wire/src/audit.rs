@@ -44,12 +44,14 @@ pub enum AuditKind {
     Resumed,
     /// A process that is no member holds something on a device.
     Bypass,
+    /// A device is there no more on which a tenant was granted something.
+    Vanished,
     /// So many events could not be kept, this one's number being that of the last of them.
     Lost,
 }
 
 /// All kinds, with their words.
-pub const KINDS: [(AuditKind, &str); 18] = [
+pub const KINDS: [(AuditKind, &str); 19] = [
     (AuditKind::Started, "started"),
     (AuditKind::Stopped, "stopped"),
     (AuditKind::Asked, "asked"),
@@ -67,6 +69,7 @@ pub const KINDS: [(AuditKind, &str); 18] = [
     (AuditKind::Interrupted, "interrupted"),
     (AuditKind::Resumed, "resumed"),
     (AuditKind::Bypass, "bypass"),
+    (AuditKind::Vanished, "vanished"),
     (AuditKind::Lost, "lost"),
 ];
 

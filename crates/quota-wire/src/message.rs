@@ -353,6 +353,9 @@ pub struct Granted {
     pub tenant: String,
     /// UUIDs of the devices it may use, in the daemon's order.
     pub devices: Vec<String>,
+    /// There are others, which CUDA would show where nothing is said.
+    #[serde(default)]
+    pub has_others: bool,
 }
 
 /// What the daemon is.
@@ -379,7 +382,8 @@ pub struct ProcessRow {
     pub pid: u32,
     pub uid: u32,
     pub command: String,
-    pub device: u32,
+    /// None for one that is there no more.
+    pub device: Option<u32>,
     pub uuid: String,
     pub memory_used_bytes: u64,
     pub memory_quota_bytes: Option<u64>,
@@ -422,6 +426,9 @@ fn one() -> f64 {
 pub struct DeviceRow {
     pub device: u32,
     pub uuid: String,
+    /// Of a MIG instance, the device that it is a part of.
+    #[serde(default)]
+    pub parent_uuid: Option<String>,
     pub name: String,
     pub memory_total_bytes: u64,
     pub memory_capacity_bytes: u64,

@@ -1,6 +1,8 @@
 //! NVML, found by the loader as `libnvidia-ml.so.1`: the few calls that are needed, each looked up by name.
 #![allow(unsafe_code)]
 
+mod instances;
+
 use super::{Device, DeviceSample, Inventory, Utilisation, parse_uuid};
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use libloading::{Library, Symbol};
@@ -130,17 +132,24 @@ impl Nvml {
         let count = self.count()?;
         let mut devices = Vec::new();
         for index in 0..count.min(DEVICES_MAX) {
-            devices.push(self.device(index)?);
+            let handle = self.handle(index)?;
+            let device = self.device(handle)?;
+            let (parent, is_divided) = (devices.len(), device.is_divided);
+            devices.push(device);
+            for instance in if is_divided { self.instances(handle) } else { Vec::new() } {
+                devices.push(Device { parent: Some(parent), ..self.device(instance)? });
+            }
         }
+        devices.truncate(DEVICES_MAX as usize);
         if devices.is_empty() {
             return Err(NvmlError::NoDevices);
         }
         Ok(Inventory { driver: self.driver_version(), devices })
     }
 
-    /// What the first `count` devices say now.
-    pub fn sample(&self, count: usize) -> Vec<DeviceSample> {
-        (0..count as c_uint).map(|index| self.sample_one(index)).collect()
+    /// What these devices say now.
+    pub fn sample(&self, devices: &[Device]) -> Vec<DeviceSample> {
+        self.each(devices, |device, handle| self.sample_one(device, handle))
     }
 
     /// The version of the library itself.
@@ -180,21 +189,23 @@ impl Nvml {
         Ok(handle)
     }
 
-    fn device(&self, index: c_uint) -> Result<Device, NvmlError> {
-        let handle = self.handle(index)?;
+    fn device(&self, handle: Handle) -> Result<Device, NvmlError> {
         let uuid_text = self.device_text("nvmlDeviceGetUUID", handle)?;
         let uuid = parse_uuid(&uuid_text).ok_or_else(|| NvmlError::Call {
             function: "nvmlDeviceGetUUID",
             code: SUCCESS,
             text: format!("with {uuid_text:?}, which is no UUID"),
         })?;
-        Ok(Device {
-            uuid,
-            uuid_text,
-            name: self.device_text("nvmlDeviceGetName", handle)?,
-            total: Bytes(self.memory(handle)?.total.saturating_sub(self.reserved_bytes(handle))),
-            mig: self.mig(handle),
-        })
+        let name = self.device_text("nvmlDeviceGetName", handle)?;
+        let mig = if uuid_text.starts_with("MIG-") { instances::profile(&name) } else { self.mig(handle) };
+        let is_divided = mig == instances::ENABLED;
+        let total = match self.memory(handle) {
+            Ok(memory) => memory.total.saturating_sub(self.reserved_bytes(handle)),
+            // It may tell only those who may use all of it; nobody will have any of it but by its instances.
+            Err(_) if is_divided => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(Device { uuid, uuid_text, name, total: Bytes(total), mig, is_divided, parent: None })
     }
 
     fn memory(&self, handle: Handle) -> Result<Memory, NvmlError> {
@@ -218,23 +229,8 @@ impl Nvml {
         if known { memory.reserved } else { 0 }
     }
 
-    fn mig(&self, handle: Handle) -> String {
-        type Function<'a> = Symbol<'a, unsafe extern "C" fn(Handle, *mut c_uint, *mut c_uint) -> c_int>;
-        let (mut current, mut pending) = (0, 0);
-        let known = self.function("nvmlDeviceGetMigMode").is_ok_and(|function: Function<'_>| {
-            // SAFETY: NVML's signature; it fills two words.
-            unsafe { function(handle, &mut current, &mut pending) == SUCCESS }
-        });
-        match (known, current) {
-            (false, _) => "-",
-            (true, 0) => "disabled",
-            (true, _) => "enabled",
-        }
-        .to_owned()
-    }
-
-    fn sample_one(&self, index: c_uint) -> DeviceSample {
-        let handle = match self.handle(index) {
+    fn sample_one(&self, device: &Device, handle: Result<Handle, NvmlError>) -> DeviceSample {
+        let handle = match handle {
             Ok(handle) => handle,
             Err(error) => return DeviceSample { error: Some(error.to_string()), ..DeviceSample::default() },
         };
@@ -243,7 +239,8 @@ impl Nvml {
             Err(error) => (None, Some(error.to_string())),
         };
         let mut processes = Vec::new();
-        for kind in ["Compute", "Graphics"] {
+        // Those on a divided device are its instances'.
+        for kind in if device.is_divided { &[][..] } else { &["Compute", "Graphics"] } {
             for (pid, bytes) in self.processes(handle, kind) {
                 // A process that computes and draws is in both lists, with the same memory.
                 if !processes.iter().any(|(known, _)| *known == pid) {
@@ -254,13 +251,13 @@ impl Nvml {
         DeviceSample { used, processes, utilisation: None, error }
     }
 
-    /// What processes used lately of the first `count` devices: by device, percent by pid; none where the driver doesn't say.
+    /// What processes used lately of these devices: by device, percent by pid; none where the driver doesn't say.
     #[allow(clippy::disallowed_methods)] // NVML's time stamps are of the wall clock.
-    pub fn utilisation(&self, count: usize) -> Vec<Utilisation> {
+    pub fn utilisation(&self, devices: &[Device]) -> Vec<Utilisation> {
         let since_us =
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(UTILISATION_AGE_MAX);
         let since_us = u64::try_from(since_us.as_micros()).unwrap_or(u64::MAX);
-        (0..count as c_uint).map(|index| self.utilisation_of(self.handle(index).ok()?, since_us)).collect()
+        self.each(devices, |_, handle| self.utilisation_of(handle.ok()?, since_us))
     }
 
     fn utilisation_of(&self, handle: Handle, since_us: u64) -> Utilisation {

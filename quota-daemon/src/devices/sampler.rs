@@ -2,7 +2,7 @@
 //!
 //! The thread sleeps until it is asked. What it has found lies in one place, and an eventfd says so.
 
-use super::{DeviceSample, Nvml, Utilisation};
+use super::{Device, DeviceSample, Nvml, Utilisation};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,15 +36,15 @@ pub struct Sample {
 }
 
 impl Sampler {
-    /// Starts the thread over `count` devices.
+    /// Starts the thread over these devices.
     ///
     /// # Errors
     /// When the kernel gives no descriptor or no thread.
-    pub fn start(nvml: Nvml, count: usize) -> io::Result<Self> {
+    pub fn start(nvml: Nvml, known: Vec<Device>) -> io::Result<Self> {
         // One question may wait while one is answered; more would be answered by the same sample.
         let (ask, asked) = sync_channel(1);
         let ready = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let latest = Arc::new(Mutex::new(Sample { devices: vec![DeviceSample::default(); count], answers: 0 }));
+        let latest = Arc::new(Mutex::new(Sample { devices: vec![DeviceSample::default(); known.len()], answers: 0 }));
         let utilisation = Arc::new(AtomicBool::new(false));
         let sampler = Self {
             ask,
@@ -55,7 +55,7 @@ impl Sampler {
         };
         std::thread::Builder::new()
             .name("sampler".to_owned())
-            .spawn(move || work(&nvml, count, &asked, &utilisation, &latest, &ready))?;
+            .spawn(move || work(&nvml, &known, &asked, &utilisation, &latest, &ready))?;
         Ok(sampler)
     }
 
@@ -92,7 +92,7 @@ impl Sampler {
 
 fn work(
     nvml: &Nvml,
-    count: usize,
+    known: &[Device],
     asked: &Receiver<u64>,
     utilisation: &AtomicBool,
     latest: &Mutex<Sample>,
@@ -103,10 +103,10 @@ fn work(
     while let Ok(answers) = asked.recv() {
         crate::threads::test_fault("sampler");
         if utilisation.swap(false, Ordering::Acquire) {
-            told = Some((Instant::now(), nvml.utilisation(count)));
+            told = Some((Instant::now(), nvml.utilisation(known)));
         }
         told = told.filter(|(at, _)| at.elapsed() < UTILISATION_KEPT);
-        let mut devices = nvml.sample(count);
+        let mut devices = nvml.sample(known);
         for (device, used) in devices.iter_mut().zip(told.iter().flat_map(|(_, used)| used)) {
             device.utilisation.clone_from(used);
         }

@@ -243,10 +243,10 @@ impl Registry {
         Err(NoRoom::NotNow(format!("device {index} takes at most {most} jobs at a time, {running} are running")))
     }
 
-    /// Active tenants on a device.
+    /// Tenants of which a process or job is on a device.
     pub(super) fn jobs_on(&self, device: usize, except: Option<TenantId>) -> usize {
         let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
-        others.filter(|(_, tenant)| tenant.is_active() && tenant.grants[device].is_some()).count()
+        others.filter(|(_, tenant)| tenant.is_on(device)).count()
     }
 }
 

@@ -199,8 +199,7 @@ impl Registry {
         }
         tenant.origin = Origin::Document(rule.matches.clone());
         tenant.borrows = rule.borrow;
-        let wants: Vec<(usize, Quota)> =
-            self.devices.iter().map(|device| rule.quota(device.total)).enumerate().collect();
+        let wants = self.standing_wants(rule);
         self.grant(id, &wants);
         self.isolate(id, rule);
         Ok(())

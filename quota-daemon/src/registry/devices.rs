@@ -2,7 +2,6 @@
 
 use super::admission::OVERSUBSCRIBE_NONE;
 use super::{Action, Overrides, Registry};
-use crate::devices::select;
 use crate::document::{DeviceRule, Document, Minute, RESERVE_DEFAULT};
 use quota_core::{Bytes, MemorySize, Percent};
 
@@ -15,8 +14,12 @@ pub struct SharedDevice {
     pub uuid_text: String,
     /// The product.
     pub name: String,
-    /// Its MIG mode, for people.
+    /// Its MIG mode, or an instance's profile, for people.
     pub mig: String,
+    /// Nothing runs on it but on its instances.
+    pub is_divided: bool,
+    /// Of an instance, the number of the device that it is a part of.
+    pub parent: Option<usize>,
     /// All its memory.
     pub total: Bytes,
     /// Kept free.
@@ -32,7 +35,7 @@ pub struct SharedDevice {
 impl SharedDevice {
     /// What can be granted.
     pub fn capacity(&self) -> Bytes {
-        Bytes(self.total.0.saturating_sub(self.reserve.0))
+        if self.is_divided { Bytes(0) } else { Bytes(self.total.0.saturating_sub(self.reserve.0)) }
     }
 }
 
@@ -43,6 +46,8 @@ impl From<&crate::devices::Device> for SharedDevice {
             uuid_text: device.uuid_text.clone(),
             name: device.name.clone(),
             mig: device.mig.clone(),
+            is_divided: device.is_divided,
+            parent: device.parent,
             total: device.total,
             reserve: RESERVE_DEFAULT,
             jobs_max: None,
@@ -57,6 +62,10 @@ impl SharedDevice {
     fn set_rule(&mut self, rule: &DeviceRule, overrides: Overrides) -> Result<(), String> {
         self.reserve = overrides.reserve.or(rule.reserve).unwrap_or(RESERVE_DEFAULT);
         self.oversubscribe = rule.oversubscribe.unwrap_or(OVERSUBSCRIBE_NONE);
+        if self.is_divided {
+            // What a rule says of it is said of its instances.
+            return Ok(());
+        }
         if self.reserve >= self.total {
             let (reserve, total) = (self.reserve.human(), self.total.human());
             return Err(format!("a reserve of {reserve} leaves nothing of the {total} of device {}", self.uuid_text));
@@ -140,22 +149,22 @@ impl Registry {
 
     /// Makes the rules and some variants hold; the last that selects a device wins.
     fn set_devices(&mut self, variants: &[usize]) -> Result<(), String> {
-        let names: Vec<(String, String)> =
-            self.devices.iter().map(|device| (device.uuid_text.clone(), device.name.clone())).collect();
-        let names: Vec<(&str, &str)> = names.iter().map(|(uuid, name)| (uuid.as_str(), name.as_str())).collect();
         for device in &mut self.devices {
             device.set_rule(&DeviceRule::default(), self.overrides)?;
         }
-        for (index, rule) in self.device_rules.iter().enumerate() {
-            let chosen = select(&names, &rule.select).map_err(|error| format!("devices[{index}].select: {error}"))?;
+        for index in 0..self.device_rules.len() {
+            let rule = &self.device_rules[index];
+            let chosen = self.under_rule(rule).map_err(|error| format!("devices[{index}].{error}"))?;
             for device in chosen {
-                self.devices[device].set_rule(rule, self.overrides)?;
+                self.devices[device].set_rule(&self.device_rules[index], self.overrides)?;
             }
         }
-        for variant in variants.iter().map(|at| &self.variants[*at]) {
-            let wrong = |reason: &dyn core::fmt::Display| format!("schedule {}: {reason}", variant.name);
-            for rule in &variant.devices {
-                for device in select(&names, &rule.select).map_err(|error| wrong(&error))? {
+        for at in variants {
+            for index in 0..self.variants[*at].devices.len() {
+                let variant = &self.variants[*at];
+                let wrong = |reason: &dyn core::fmt::Display| format!("schedule {}: {reason}", variant.name);
+                let rule = &variant.devices[index];
+                for device in self.under_rule(rule).map_err(|error| wrong(&error))? {
                     let rule = self.devices[device].overlaid(rule);
                     self.devices[device].set_new_jobs(&rule, self.overrides).map_err(|error| wrong(&error))?;
                 }

@@ -57,7 +57,7 @@ impl Registry {
     /// What a process asks for on those of its devices that are here.
     fn asks(&self, hello: &Hello) -> Vec<(usize, Ask)> {
         let devices = hello.devices.iter().take(DEVICES_MAX);
-        devices.filter_map(|device| Some((self.device_with(&device.uuid)?, ask(hello, device)))).collect()
+        devices.filter_map(|device| Some((self.usable(&device.uuid)?, ask(hello, device)))).collect()
     }
 
     /// What a process asks for beyond what its tenant has, in words: it doesn't get it, and somebody may want to know.
@@ -75,7 +75,8 @@ impl Registry {
         if self.memberships(peer.pid).len() >= MEMBERSHIPS_PER_PROCESS_MAX {
             return Err(format!("process {} has said hello too often", peer.pid));
         }
-        let sees: Vec<Option<usize>> = hello.devices.iter().map(|device| self.device_with(&device.uuid)).collect();
+        let sees: Vec<Option<usize>> = hello.devices.iter().map(|device| self.usable(&device.uuid)).collect();
+        self.knows_some(hello, &sees)?;
         let asks = self.asks(hello);
         let (tenant, fresh) = self.tenant_of(peer, hello, &asks)?;
         let joined = self.join(tenant, connection, peer, hello, &asks);
@@ -84,8 +85,22 @@ impl Registry {
         }
         let slot = joined?;
         let it = &self.tenants[&tenant];
-        let devices = sees.iter().map(|index| index.filter(|index| it.grants[*index].is_some())).collect();
+        let meant = |index: &usize| it.members.get(&connection).is_some_and(|member| member.sees.contains(index));
+        let devices =
+            sees.iter().map(|index| index.filter(|index| meant(index) && it.grants[*index].is_some())).collect();
         Ok(Welcome { connection, tenant, name: it.name.clone(), slot, pid: peer.pid, devices })
+    }
+
+    /// A process that sees devices of which none is here can't be given anything, which had better be said at once.
+    fn knows_some(&self, hello: &Hello, known: &[Option<usize>]) -> Result<(), String> {
+        let Some(first) = hello.devices.first().filter(|_| known.iter().all(Option::is_none)) else { return Ok(()) };
+        if let Some(divided) = self.device_with(&first.uuid) {
+            return Err(self.divided_in_words(divided));
+        }
+        Err(format!(
+            "the driver lists no device {} for this daemon, and the process sees no other; where devices or MIG instances have changed since it started, start it again",
+            clean(&first.uuid)
+        ))
     }
 
     /// The tenant of a process, and whether it was made for it.
@@ -161,7 +176,8 @@ impl Registry {
         for (_, quota) in &wants {
             check_shares(quota)?;
         }
-        let sees: Vec<usize> = asks.iter().map(|(index, _)| *index).collect();
+        let sees = self.meant(id, asks.iter().map(|(index, _)| *index).collect());
+        let wants: Vec<(usize, Quota)> = wants.into_iter().filter(|(index, _)| sees.contains(index)).collect();
         self.fits(&self.needs(Some(id), &sees, &wants), whose, true).map_err(|no_room| no_room.to_string())?;
         // Nor does a process that asks nobody but the shim get before those who wait.
         let ahead = || self.waiting.iter().map(|waiting| &waiting.job);
@@ -173,6 +189,9 @@ impl Registry {
         let granted = |index: &usize| self.tenants[&id].grants[*index].is_some();
         let wanted = |index: &usize| wants.iter().any(|(wanted, _)| wanted == index);
         let may_use: Vec<usize> = sees.iter().copied().filter(|index| granted(index) || wanted(index)).collect();
+        if let Some(first) = sees.first().filter(|_| may_use.is_empty()) {
+            self.has_instances(*first, self.tenants[&id].pool.or(Some(id)))?;
+        }
         self.is_apart_for_hello(id, &may_use)?;
         let tenant = &self.tenants[&id];
         let taken: std::collections::BTreeSet<u32> = tenant.members.values().map(|member| member.slot).collect();

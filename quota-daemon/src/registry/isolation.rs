@@ -16,6 +16,9 @@ use quota_wire::message::PendingRow;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What follows where a tenant is to have instances that are not there.
+pub(super) const NO_INSTANCE: &str = "gpuquota can't divide a device into them";
+
 /// Parties beside which one was allowed, each with the device.
 pub(super) type Allowed = BTreeSet<(usize, String)>;
 
@@ -40,6 +43,13 @@ pub struct ApartRecord {
     devices: Vec<String>,
 }
 
+impl ApartRecord {
+    /// True while a job has its place on the device.
+    pub(super) fn is_on(&self, uuid: &String) -> bool {
+        self.devices.contains(uuid)
+    }
+}
+
 impl Apart {
     /// A job is told of on another connection from now on.
     pub(super) fn moved(&mut self, from: ConnectionId, to: ConnectionId) {
@@ -47,13 +57,18 @@ impl Apart {
             self.places.insert(to, devices);
         }
     }
+
+    /// True while one of its jobs has a place on the device.
+    pub(super) fn has_place_on(&self, device: usize) -> bool {
+        self.places.values().any(|devices| devices.contains(&device))
+    }
 }
 
 impl Tenant {
     /// True while one of its processes or jobs has a place on the device.
-    fn is_on(&self, device: usize) -> bool {
+    pub(super) fn is_on(&self, device: usize) -> bool {
         let sees = self.grants[device].is_some() && self.members.values().any(|member| member.sees.contains(&device));
-        sees || self.apart.places.values().any(|devices| devices.contains(&device))
+        sees || self.apart.has_place_on(device)
     }
 }
 
@@ -108,18 +123,6 @@ impl Registry {
             }
         }
         Ok(())
-    }
-
-    /// A tenant that is to have MIG instances of its own runs on nothing else.
-    fn has_instances(&self, device: usize, party: Option<TenantId>) -> Result<(), String> {
-        let tenant = party.map(|id| &self.tenants[&id]).filter(|tenant| tenant.apart.rule.level == Level::OwnMig);
-        match tenant {
-            Some(tenant) if !self.devices[device].uuid_text.starts_with("MIG-") => Err(format!(
-                "device {device} is no MIG instance, and tenant {} runs on MIG instances of its own alone (isolation: own-mig); gpuquota can't divide a device into them",
-                tenant.name
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// The same for a process that says hello: of the devices that it may use, those on which its tenant is not yet.
@@ -306,7 +309,7 @@ impl Registry {
             record.allowed.iter().filter_map(|(at, name)| Some((known(at)?, name.clone()))).collect();
         let mut devices: Vec<usize> = record.devices.iter().filter_map(known).collect();
         let Some(tenant) = self.tenants.get_mut(&id) else { return };
-        if devices.is_empty() {
+        if record.devices.is_empty() && tenant.lost.is_empty() {
             // Of a daemon that didn't record it.
             devices = (0..tenant.grants.len()).filter(|device| tenant.grants[*device].is_some()).collect();
         }

@@ -2,7 +2,6 @@
 
 use super::isolation::Allowed;
 use super::{Ask, Registry, SharedDevice};
-use crate::devices::select;
 use crate::peer::{Peer, clean};
 use quota_core::settings::{PRIORITY_FORM, TENANT_FORM, parse_priority, parse_tenant};
 use quota_core::{MemorySize, Percent, Priority, units};
@@ -96,10 +95,9 @@ impl Registry {
         if let Some(name) = &admit.tenant {
             parse_tenant(name).map_err(|reason| format!("tenant: {reason}; expected {TENANT_FORM}"))?;
         }
-        let names: Vec<(&str, &str)> =
-            self.devices.iter().map(|device| (device.uuid_text.as_str(), device.name.as_str())).collect();
-        let devices = select(&names, admit.device.as_deref().unwrap_or("all")).map_err(|error| error.to_string())?;
-        let count = admit.count.map(|count| count as usize);
+        let whose = self.whose(admit.tenant.as_deref(), admit.memory.is_some());
+        let (devices, count) = self.may_have(admit.device.as_deref(), whose)?;
+        let count = admit.count.map(|count| count as usize).or(count);
         if count.is_some_and(|count| count == 0 || count > devices.len()) {
             let (count, all) = (count.unwrap_or_default(), devices.len());
             return Err(format!("count: {count}: expected 1 to {all}, the number of devices it may have"));

@@ -90,7 +90,8 @@ impl Registry {
     /// The dominant share of each party that has something.
     fn shares(&self) -> BTreeMap<Party, u128> {
         let capacity: u64 = self.devices.iter().map(|device| device.capacity().0).sum();
-        let time = self.devices.len() as u64 * u64::from(Percent::ALL.hundredths());
+        let usable = self.devices.iter().filter(|device| !device.is_divided).count();
+        let time = usable as u64 * u64::from(Percent::ALL.hundredths());
         let mut held: BTreeMap<Party, (u64, u64, u32)> = BTreeMap::new();
         // What the document sets aside for a tenant that has no job is in nobody's use.
         for (id, tenant) in self.tenants.iter().filter(|(_, tenant)| tenant.is_active()) {

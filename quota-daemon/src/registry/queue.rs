@@ -324,6 +324,7 @@ impl Registry {
         let granted = Granted {
             tenant: self.tenants[&id].name.clone(),
             devices: plan.devices.iter().map(|index| self.devices[*index].uuid_text.clone()).collect(),
+            has_others: plan.devices.len() < self.devices.len(),
         };
         actions.push(Action::Publish(id));
         self.publish_pool(id, actions);

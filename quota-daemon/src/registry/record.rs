@@ -35,6 +35,9 @@ pub struct TenantRecord {
     /// How it is kept apart from others.
     #[serde(default)]
     pub apart: super::ApartRecord,
+    /// What it had on devices that are there no more.
+    #[serde(default)]
+    pub lost: Vec<GrantRecord>,
 }
 
 /// Where a tenant came from.
@@ -115,6 +118,10 @@ impl From<&Quota> for QuotaRecord {
 }
 
 impl QuotaRecord {
+    pub(super) fn memory_cap_bytes(&self) -> Option<u64> {
+        self.memory_cap_bytes
+    }
+
     fn quota(&self) -> Quota {
         Quota {
             memory_cap: self.memory_cap_bytes.map(Bytes),
@@ -125,6 +132,13 @@ impl QuotaRecord {
             dynamic: self.dynamic,
             crowded: false,
         }
+    }
+}
+
+impl MemberRecord {
+    /// True for one that sees the device.
+    pub(super) fn sees(&self, uuid: &String) -> bool {
+        self.sees.contains(uuid)
     }
 }
 
@@ -226,6 +240,7 @@ impl Registry {
             paused: tenant.paused,
             interrupt: self.interruption_record(id),
             apart: self.apart_record(tenant),
+            lost: tenant.lost.clone(),
         })
     }
 
@@ -293,6 +308,7 @@ impl Registry {
         tenant.jobs.extend(jobs);
         tenant.paused = record.paused;
         self.adopt_interruption(id, &record.interrupt);
+        self.mark_lost(id, record);
         self.adopt_apart(id, &record.apart, jobs);
         self.changed.insert(id);
         id

@@ -115,6 +115,7 @@ impl Registry {
             DeviceRow {
                 device: index as u32,
                 uuid: device.uuid_text.clone(),
+                parent_uuid: device.parent.map(|parent| self.devices[parent].uuid_text.clone()),
                 name: device.name.clone(),
                 memory_total_bytes: device.total.0,
                 memory_capacity_bytes: device.capacity().0,
@@ -154,7 +155,9 @@ impl Registry {
 
     /// What all processes of a tenant have charged on a device: no more than the device has.
     pub(super) fn charged(&self, id: TenantId, device: usize, usage: &dyn Usage) -> Bytes {
-        let slots = self.tenants[&id].members.values().map(|member| member.slot);
+        let tenant = &self.tenants[&id];
+        let there = tenant.members.values().filter(|_| !tenant.has_lost(&self.devices[device]));
+        let slots = there.map(|member| member.slot);
         let sum = slots.map(|slot| usage.charged(id, slot, device).0).fold(0u64, u64::saturating_add);
         Bytes(sum.min(self.devices[device].total.0))
     }
@@ -182,7 +185,7 @@ impl Registry {
             let row = ProcessRow { memory_resident_bytes: driver.map(|bytes| bytes.0), ..row };
             rows.push(with_compute(row, tenant, name, view));
         };
-        for index in 0..self.devices.len() {
+        for index in (0..self.devices.len()).filter(|index| !tenant.has_lost(&self.devices[*index])) {
             let charged = Bytes(usage.charged(id, member.slot, index).0.min(self.devices[index].total.0));
             let driver = seen_by_driver(index);
             let uses = usage.compute(id, member.slot, index).is_some();
@@ -195,6 +198,9 @@ impl Registry {
         {
             let row = self.member_row(id, member, *first, Bytes(0), Bytes(0));
             rows.push(with_compute(row, tenant, name, view));
+        }
+        if rows.len() == before {
+            rows.extend(Self::lost_rows(tenant, member));
         }
     }
 
@@ -209,7 +215,7 @@ impl Registry {
             pid: member.peer.pid,
             uid: member.peer.uid,
             command: member.command.clone(),
-            device: index as u32,
+            device: Some(index as u32),
             uuid: self.devices[index].uuid_text.clone(),
             memory_used_bytes: charged.0,
             memory_quota_bytes: quota.memory_cap.map(|cap| cap.0),
@@ -233,7 +239,7 @@ impl Registry {
             pid,
             uid,
             command,
-            device: index as u32,
+            device: Some(index as u32),
             uuid: self.devices[index].uuid_text.clone(),
             memory_used_bytes: bytes.unwrap_or_default().0,
             priority: "-".to_owned(),
@@ -298,7 +304,7 @@ fn driver_percent(sample: &DeviceSample, pid: u32) -> Option<f64> {
 }
 
 fn with_compute(row: ProcessRow, tenant: &Tenant, name: MemberName, view: &View<'_>) -> ProcessRow {
-    let device = row.device as usize;
+    let Some(device) = row.device.map(|device| device as usize) else { return row };
     let used = member_percent(name, device, view);
     let claim = view.usage.compute(name.tenant, name.slot, device).unwrap_or_default();
     let interruption = tenant.interruption_in_words();

@@ -50,6 +50,7 @@ fn inventory(count: usize) -> Inventory {
         name: "A100".to_owned(),
         total: Bytes(80 * GIB),
         mig: "disabled".to_owned(),
+        ..Device::default()
     };
     Inventory { driver: "595.0".to_owned(), devices: (0..count).map(device).collect() }
 }

@@ -79,6 +79,9 @@ impl Server {
             self.store.remove(&tenant);
             return None;
         }
+        if let Some(lost) = self.registry.about_lost(record) {
+            self.record(lost);
+        }
         let tenant = self.registry.adopt(record, &members, &jobs);
         let (members, jobs) = (members.len(), jobs.len());
         let reason = Some(format!("taken back with {members} processes and {jobs} jobs"));

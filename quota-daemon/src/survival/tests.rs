@@ -160,6 +160,7 @@ fn registry(document: &str) -> Registry {
         name: "A100".to_owned(),
         total: Bytes(80 * GIB),
         mig: "disabled".to_owned(),
+        ..Device::default()
     };
     let inventory = Inventory { driver: "595.0".to_owned(), devices: vec![device] };
     let document = Document::parse(document).expect("legal");

@@ -53,12 +53,54 @@ pub(crate) fn with_nvml<T>(ask: impl FnOnce() -> Option<T>) -> Option<T> {
     answer
 }
 
-/// The device with this UUID.
+/// The device, or MIG instance, with this UUID.
 pub(crate) fn nvml_device_with(uuid: &[u8; 16]) -> Called<usize> {
-    let text = std::ffi::CString::new(crate::devices::uuid_text(uuid)).map_err(|_| CUresult::INVALID_VALUE)?;
+    nvml_device_named("GPU", uuid).or_else(|_| nvml_device_named("MIG", uuid))
+}
+
+fn nvml_device_named(what: &str, uuid: &[u8; 16]) -> Called<usize> {
+    let text = std::ffi::CString::new(crate::devices::uuid_text(what, uuid)).map_err(|_| CUresult::INVALID_VALUE)?;
     let mut device: *mut c_void = core::ptr::null_mut();
     let code = call!(nvmlDeviceGetHandleByUUID(text.as_ptr() => *const c_char, &mut device => *mut *mut c_void));
     when_done(code, device as usize)
+}
+
+/// Instances of one device that are looked at: today's have seven at most.
+const NVML_INSTANCES_MAX: c_uint = 64;
+
+/// The MIG instances of a device whose MIG mode is on; `None` for any other. Numbers between two may be nobody's.
+pub(crate) fn nvml_instances(device: usize) -> Option<Vec<usize>> {
+    let device = device as *mut c_void;
+    let (mut current, mut pending, mut most): (c_uint, c_uint, c_uint) = (0, 0, 0);
+    let code = call!(nvmlDeviceGetMigMode(
+        device => *mut c_void, &mut current => *mut c_uint, &mut pending => *mut c_uint,
+    ));
+    if !code.is_success() || current == 0 {
+        return None;
+    }
+    if !call!(nvmlDeviceGetMaxMigDeviceCount(device => *mut c_void, &mut most => *mut c_uint)).is_success() {
+        return Some(Vec::new());
+    }
+    let instance = |index: c_uint| {
+        let mut instance: *mut c_void = core::ptr::null_mut();
+        let code = call!(nvmlDeviceGetMigDeviceHandleByIndex(
+            device => *mut c_void, index => c_uint, &mut instance => *mut *mut c_void,
+        ));
+        code.is_success().then_some(instance as usize)
+    };
+    Some((0..most.min(NVML_INSTANCES_MAX)).filter_map(instance).collect())
+}
+
+/// The numbers of a MIG instance: of its GPU instance, and of its compute instance; `None` for a whole device.
+pub(crate) fn nvml_instance_numbers(device: usize) -> Option<(u32, u32)> {
+    let device = device as *mut c_void;
+    let (mut gpu, mut compute): (c_uint, c_uint) = (0, 0);
+    let code = call!(nvmlDeviceGetGpuInstanceId(device => *mut c_void, &mut gpu => *mut c_uint));
+    if !code.is_success() {
+        return None;
+    }
+    let code = call!(nvmlDeviceGetComputeInstanceId(device => *mut c_void, &mut compute => *mut c_uint));
+    code.is_success().then_some((gpu, compute))
 }
 
 /// Memory of the device in use, by whomever.

@@ -15,11 +15,23 @@ use driver_api::{
 /// NVML_ERROR_INSUFFICIENT_SIZE
 const INSUFFICIENT_SIZE: CUresult = CUresult(7);
 /// "No instance", in a process's instance ids.
-const NO_INSTANCE: u32 = u32::MAX;
+const NO_INSTANCE: (u32, u32) = (u32::MAX, u32::MAX);
 
 /// The account on NVML's device; `None` where nothing is counted.
 fn account_on(device: nvmlDevice_t) -> Option<Account> {
     account::of_uuid(calls::nvml_uuid(device as usize)?)
+}
+
+/// The accounts whose processes NVML lists there: of a divided device, those on its instances, each with the numbers of its own.
+fn accounts_on(device: nvmlDevice_t) -> Vec<(Account, (u32, u32))> {
+    let on = |device: usize| {
+        let account = account::of_uuid(calls::nvml_uuid(device)?)?;
+        Some((account, calls::nvml_instance_numbers(device).unwrap_or(NO_INSTANCE)))
+    };
+    match on(device as usize) {
+        Some(own) => vec![own],
+        None => calls::nvml_instances(device as usize).into_iter().flatten().filter_map(on).collect(),
+    }
 }
 
 fn view_on(device: nvmlDevice_t, free: u64) -> Option<View> {
@@ -51,7 +63,7 @@ pub(crate) fn nvmlDeviceGetComputeRunningProcesses(
     infoCount: Out<u32>,
     infos: Raw<nvmlProcessInfo_v1_t>,
 ) -> Answer {
-    own_processes(next, device, infoCount, infos, |pid, usedGpuMemory| nvmlProcessInfo_v1_t { pid, usedGpuMemory })
+    own_processes(next, device, infoCount, infos, |pid, usedGpuMemory, _| nvmlProcessInfo_v1_t { pid, usedGpuMemory })
 }
 
 pub(crate) fn nvmlDeviceGetComputeRunningProcesses_v2(
@@ -60,11 +72,11 @@ pub(crate) fn nvmlDeviceGetComputeRunningProcesses_v2(
     infoCount: Out<u32>,
     infos: Raw<nvmlProcessInfo_v2_t>,
 ) -> Answer {
-    own_processes(next, device, infoCount, infos, |pid, usedGpuMemory| nvmlProcessInfo_v2_t {
+    own_processes(next, device, infoCount, infos, |pid, usedGpuMemory, instance| nvmlProcessInfo_v2_t {
         pid,
         usedGpuMemory,
-        gpuInstanceId: NO_INSTANCE,
-        computeInstanceId: NO_INSTANCE,
+        gpuInstanceId: instance.0,
+        computeInstanceId: instance.1,
     })
 }
 
@@ -74,11 +86,11 @@ pub(crate) fn nvmlDeviceGetComputeRunningProcesses_v3(
     infoCount: Out<u32>,
     infos: Raw<nvmlProcessInfo_t>,
 ) -> Answer {
-    own_processes(next, device, infoCount, infos, |pid, usedGpuMemory| nvmlProcessInfo_t {
+    own_processes(next, device, infoCount, infos, |pid, usedGpuMemory, instance| nvmlProcessInfo_t {
         pid,
         usedGpuMemory,
-        gpuInstanceId: NO_INSTANCE,
-        computeInstanceId: NO_INSTANCE,
+        gpuInstanceId: instance.0,
+        computeInstanceId: instance.1,
     })
 }
 
@@ -88,15 +100,21 @@ fn own_processes<T: Copy>(
     device: nvmlDevice_t,
     count: Out<u32>,
     infos: Raw<T>,
-    row: impl Fn(u32, u64) -> T,
+    row: impl Fn(u32, u64, (u32, u32)) -> T,
 ) -> Answer {
-    let Some(account) = account_on(device) else { return next.call() };
+    let accounts = accounts_on(device);
+    if accounts.is_empty() {
+        return next.call();
+    }
     let room = count.get() as usize;
     match next.call() {
         Ok(()) | Err(Refusal::Driver(INSUFFICIENT_SIZE)) => {}
         refusal => return refusal,
     }
-    let holders = account.holders();
+    let of = |(account, instance): &(Account, _)| {
+        account.holders().into_iter().map(|(pid, used)| (pid, used, *instance)).collect::<Vec<_>>()
+    };
+    let holders: Vec<_> = accounts.iter().flat_map(of).collect();
     count.set(u32::try_from(holders.len()).unwrap_or(u32::MAX));
     if holders.is_empty() {
         return Ok(());
@@ -104,15 +122,17 @@ fn own_processes<T: Copy>(
     let Some(infos) = infos.out().filter(|_| room >= holders.len()) else {
         return Err(Refusal::Driver(INSUFFICIENT_SIZE));
     };
-    for (index, (pid, used)) in holders.into_iter().enumerate() {
-        infos.set_nth(index, row(pid, used.0));
+    for (index, (pid, used, instance)) in holders.into_iter().enumerate() {
+        infos.set_nth(index, row(pid, used.0, instance));
     }
     Ok(())
 }
 
 /// Graphics and MPS processes are nobody's here: the tenant's own are in the compute list.
 fn nobody(next: Next<'_>, device: nvmlDevice_t, count: Out<u32>) -> Answer {
-    let Some(_account) = account_on(device) else { return next.call() };
+    if accounts_on(device).is_empty() {
+        return next.call();
+    }
     match next.call() {
         Ok(()) | Err(Refusal::Driver(INSUFFICIENT_SIZE)) => count.set(0),
         refusal => return refusal,

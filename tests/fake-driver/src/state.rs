@@ -27,7 +27,7 @@ pub(crate) struct Driver {
     contexts: RwLock<HashMap<usize, Arc<Context>>>,
 }
 
-/// A device that this process sees.
+/// A device, or MIG instance, that this process sees.
 pub(crate) struct Device {
     /// Its number in this process.
     pub(crate) ordinal: CUdevice,
@@ -70,7 +70,7 @@ pub(crate) fn initialise() -> Answer {
         eprintln!("simulated CUDA driver: {error}");
         CUresult::UNKNOWN
     })?;
-    let order = visible::from_environment(machine.devices());
+    let order = visible::from_environment(&machine);
     if order.is_empty() {
         return Err(CUresult::NO_DEVICE);
     }
@@ -131,7 +131,7 @@ impl Driver {
 impl Device {
     /// What the machine says about it.
     pub(crate) fn spec(&self) -> &'static DeviceSpec {
-        &driver().machine.devices()[self.physical]
+        &driver().machine.units()[self.physical]
     }
 
     /// Its memory as CUDA sees it: NVML also counts what is reserved for firmware and the like.

@@ -102,13 +102,14 @@ pub(crate) struct QuotaOptions {
 pub(crate) struct JobOptions {
     #[command(flatten)]
     pub(crate) quota: QuotaOptions,
-    /// The devices to use: index, UUID, beginning of a UUID, product (a100), or a list of them with commas
+    /// The devices to use: index, UUID (GPU-... or MIG-...), its beginning, product (a100, 3g.20gb), or a list of them with
+    /// commas; of MIG instances, one of those named
     #[arg(long, value_name = "SEL")]
     pub(crate) device: Option<String>,
     /// Name under which processes are counted together
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Option<String>,
-    /// Use a simulated machine, such as a100-80gb, 2xl4-24gb or a100-80gb,t4-16gb
+    /// Use a simulated machine, such as a100-80gb, 2xl4-24gb, a100-80gb,t4-16gb or a100-40gb:3g.20gb+2x1g.5gb
     #[arg(long, value_name = "MACHINE")]
     pub(crate) simulate: Option<String>,
 }
@@ -227,7 +228,7 @@ pub(crate) struct AuditOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) tenant: Option<String>,
     /// Of these kinds only: asked, granted, queued, refused, cancelled, expired, joined, left, died, released, adopted,
-    /// changed, interrupted, resumed, bypass, lost, started, stopped
+    /// changed, interrupted, resumed, bypass, vanished, lost, started, stopped
     #[arg(long, value_name = "EVENT", value_delimiter = ',')]
     pub(crate) event: Vec<String>,
     /// Not before: 10m, 2d, or a time such as 2026-01-31T12:00:00Z

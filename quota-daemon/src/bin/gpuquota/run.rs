@@ -54,7 +54,8 @@ fn start(options: &RunOptions) -> Result<(), Failure> {
     environment.push(("GPUQUOTA_TENANT".to_owned(), granted.tenant.clone()));
     environment.extend(quota(&asked, true));
     let chosen = options.job.device.as_deref().is_some_and(|selection| selection.trim() != "all");
-    if chosen || options.count.is_some() {
+    // Where there are MIG instances, it has not all devices, and without a word CUDA would show it the first instance.
+    if chosen || options.count.is_some() || granted.has_others {
         environment.push(("CUDA_VISIBLE_DEVICES".to_owned(), granted.devices.join(",")));
     }
     // The place is ours for as long as the connection is open.

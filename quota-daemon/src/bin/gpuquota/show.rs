@@ -94,7 +94,7 @@ pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
         let mut cells = vec![
             row.tenant.clone(),
             row.pid.to_string(),
-            row.device.to_string(),
+            row.device.map_or_else(dash, |device| device.to_string()),
             human(row.memory_used_bytes),
             row.memory_quota_bytes.map_or_else(dash, |bytes| quota(bytes, row.memory_dynamic)),
             row.compute_used_percent.map_or_else(dash, percent),
@@ -173,9 +173,8 @@ fn without_daemon() -> Result<Vec<DeviceRow>, Failure> {
     let inventory = nvml.inventory().map_err(|error| failed(&error))?;
     let registry =
         Registry::new(&inventory, &Document::default(), Overrides::default()).map_err(|error| failed(&error))?;
-    let count = inventory.devices.len();
-    let mut sample = nvml.sample(count);
-    for (device, used) in sample.iter_mut().zip(nvml.utilisation(count)) {
+    let mut sample = nvml.sample(&inventory.devices);
+    for (device, used) in sample.iter_mut().zip(nvml.utilisation(&inventory.devices)) {
         device.utilisation = used;
     }
     let view = View { usage: &Nothing, sample: &sample, shares: &Shares::default(), now_ns: now_ns() };
@@ -205,7 +204,7 @@ fn device_table(rows: &[DeviceRow], output: Output) -> Table {
     for row in rows {
         let mut cells = vec![
             row.device.to_string(),
-            row.name.clone(),
+            shown_name(row),
             capacity(row),
             human(row.memory_granted_bytes),
             human(row.memory_used_bytes),
@@ -229,6 +228,11 @@ fn device_table(rows: &[DeviceRow], output: Output) -> Table {
         table.push(cells);
     }
     table
+}
+
+/// A MIG instance stands under the device that it is a part of.
+fn shown_name(row: &DeviceRow) -> String {
+    if row.parent_uuid.is_some() { format!("  MIG {}", row.mig) } else { row.name.clone() }
 }
 
 /// An array, one object a line, so that a diff of two shows what has changed.

@@ -71,14 +71,10 @@ fn canonical(option: &str) -> Result<String, Failure> {
             "--simulate {option}: {why}; expected one of {known}, as in l4-24gb, 2xa100-80gb or l4-24gb,t4-16gb"
         ))
     };
-    let mut parts: Vec<(usize, &str)> = Vec::new();
+    let mut parts: Vec<(usize, String)> = Vec::new();
     for part in option.split(',').map(str::trim) {
-        let (count, name) = match part.split_once('x') {
-            Some((count, name)) if !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit()) => {
-                (count.parse().unwrap_or(usize::MAX), name)
-            }
-            _ => (1, part),
-        };
+        let (board, layout) = part.split_once(':').map_or((part, None), |(board, layout)| (board, Some(layout)));
+        let (count, name) = counted(board);
         if !KNOWN.contains(&name) {
             return Err(wrong(format!("{name:?} is no machine")));
         }
@@ -86,13 +82,29 @@ fn canonical(option: &str) -> Result<String, Failure> {
         if count == 0 || total > DEVICES_MAX {
             return Err(wrong(format!("a machine has 1 to {DEVICES_MAX} devices")));
         }
+        // Which instances a device can have, the simulated driver says.
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '+');
+        if layout.is_some_and(|layout| layout.is_empty() || !layout.chars().all(legal)) {
+            return Err(wrong(format!("{part:?} names no MIG instances; a100-40gb:3g.20gb+2x1g.5gb has some")));
+        }
+        let name = layout.map_or_else(|| name.to_owned(), |layout| format!("{name}:{layout}"));
         match parts.last_mut() {
             Some((before, last)) if *last == name => *before += count,
             _ => parts.push((count, name)),
         }
     }
-    let part = |(count, name): &(usize, &str)| if *count == 1 { (*name).to_owned() } else { format!("{count}x{name}") };
+    let part = |(count, name): &(usize, String)| if *count == 1 { name.clone() } else { format!("{count}x{name}") };
     Ok(parts.iter().map(part).collect::<Vec<_>>().join(","))
+}
+
+/// `3xNAME` as 3 and the name; anything else is one of that name.
+fn counted(part: &str) -> (usize, &str) {
+    match part.split_once('x') {
+        Some((count, name)) if !count.is_empty() && count.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (count.parse().unwrap_or(usize::MAX), name)
+        }
+        _ => (1, part),
+    }
 }
 
 /// Where the simulated driver lies: beside this program, or where it is installed.
@@ -121,10 +133,22 @@ mod tests {
             ("l4-24gb, l4-24gb,t4-16gb", "2xl4-24gb,t4-16gb"),
             ("rtx3090-24gb", "rtx3090-24gb"),
             ("16xrtx4090-24gb", "16xrtx4090-24gb"),
+            ("a100-40gb:3g.20gb+2x1g.5gb, a100-40gb", "a100-40gb:3g.20gb+2x1g.5gb,a100-40gb"),
+            ("a100-40gb:mig,a100-40gb:mig", "2xa100-40gb:mig"),
         ] {
             assert_eq!(canonical(option).as_deref(), Ok(machine));
         }
-        for option in ["", "a100", "0xa100-80gb", "17xl4-24gb", "99999999999999999999xl4-24gb", "l4-24gb,", "x"] {
+        for option in [
+            "",
+            "a100",
+            "0xa100-80gb",
+            "17xl4-24gb",
+            "99999999999999999999xl4-24gb",
+            "l4-24gb,",
+            "x",
+            "a100-40gb:",
+            "a100-40gb:;",
+        ] {
             let text = canonical(option).expect_err(option).text;
             assert!(text.contains("--simulate") && !text.contains('\n'), "{text}");
         }

@@ -93,9 +93,8 @@ impl Registry {
     /// Active tenants that take a place on a device from one of `class`.
     pub(in crate::registry) fn jobs_against(&self, device: usize, except: Option<TenantId>, class: Priority) -> usize {
         let others = self.tenants.iter().filter(|(id, _)| Some(**id) != except);
-        let counts = |(id, tenant): &(&TenantId, &Tenant)| {
-            tenant.is_active() && tenant.grants[device].is_some() && !self.is_lent_to(**id, class, except)
-        };
+        let counts =
+            |(id, tenant): &(&TenantId, &Tenant)| tenant.is_on(device) && !self.is_lent_to(**id, class, except);
         others.filter(counts).count()
     }
 

@@ -276,6 +276,65 @@ fn own_instances_are_of_mig_or_nothing() {
     node.placed_on(on("1", admit("a", "1GiB")));
 }
 
+/// Instances that lie under a device, and a whole device beside them.
+fn divided() -> crate::devices::Inventory {
+    let mut inventory = inventory(5);
+    inventory.devices[0].is_divided = true;
+    for (at, gib) in [(1, 20), (2, 10), (3, 5)] {
+        let device = &mut inventory.devices[at];
+        (device.parent, device.total) = (Some(0), quota_core::Bytes(gib * GIB));
+        device.uuid_text = device.uuid_text.replace("GPU-", "MIG-");
+    }
+    inventory
+}
+
+fn divided_node(document: &str) -> Node {
+    let mut node = Node::new(1, "");
+    let document = Document::parse(document).expect("legal");
+    node.registry = Registry::new(&divided(), &document, Overrides::default()).expect("it fits");
+    node
+}
+
+fn instance(index: usize) -> String {
+    uuid(index).replace("GPU-", "MIG-")
+}
+
+#[test]
+fn a_job_gets_one_instance_and_never_the_divided_device() {
+    let mut node = divided_node("tenants: [{name: vision, isolation: own-mig, memory: 8GiB}]");
+    let (_, devices) = node.placed_on(Admit { device: None, ..plain("vision") });
+    assert_eq!(devices, [instance(2)], "the smallest that is large enough, of which it has a standing grant");
+    let (_, devices) = node.placed_on(admit("a", "1GiB"));
+    assert_eq!(devices, [uuid(4)], "who says nothing gets what is whole");
+    let (_, devices) = node.placed_on(on("1,3", admit("b", "1GiB")));
+    assert_eq!(devices, [instance(3)], "one of those it names, since a process sees one");
+    let (_, devices) = node.placed_on(Admit { count: Some(2), ..on("1,3", admit("c", "1GiB")) });
+    assert_eq!(devices, [instance(1), instance(3)], "or as many as it says");
+    for (selection, word) in [("0", "device 0 has its MIG mode on"), (&*uuid(0), "MIG mode on"), ("0,4", "MIG mode on")]
+    {
+        let refusal = node.refusal(7, on(selection, admit("d", "1GiB")));
+        assert!(refusal.contains(word) && refusal.contains(&instance(3)), "{refusal}");
+    }
+    let small = node.refusal(7, on("3", plain("vision")));
+    assert!(small.contains("device 3 has 4.50 GiB capacity, less than the document gives tenant vision"), "{small}");
+    // Nor does a process get anything of the device, by whatever name.
+    let (connection, actions) = node.hello(&peer(11, 7), hello(None, Some(1), 1));
+    assert!(refused(&actions, connection).expect("refused").contains("its MIG mode on"), "{actions:?}");
+}
+
+/// By NVML a process sees all instances; its tenant keeps to those of its jobs all the same.
+#[test]
+fn a_process_that_sees_all_instances_keeps_to_its_own() {
+    let mut node = divided_node("tenants: [{name: vision, isolation: own-mig}, {name: speech, isolation: own-mig}]");
+    let devices = [node.placed_on(on("1", plain("vision"))).1, node.placed_on(on("2", plain("speech"))).1];
+    assert_eq!(devices, [vec![instance(1)], vec![instance(2)]]);
+    let all = hello(Some("vision"), None, 5);
+    let (_, welcome) = node.member(&peer(11, 7), all);
+    let places: Vec<Option<usize>> = vec![None, Some(1), None, None, None];
+    assert_eq!(welcome.devices, places);
+    node.registry.check_isolation().expect("nobody is where another is");
+}
+
 #[test]
 fn a_document_that_would_part_those_who_run_is_refused() {
     let mut node = Node::new(1, "tenants: [{name: vision}, {name: other}]");

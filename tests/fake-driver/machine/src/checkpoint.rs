@@ -161,7 +161,7 @@ impl Machine {
         let target = self.target(pid)?; // Has looked for the dead, so that what they held is free.
         let (mut locked, entry) = self.of_target(&target)?;
         expect(&locked, entry, gate::CHECKPOINTED)?;
-        for (device, spec) in self.devices.iter().enumerate() {
+        for (device, spec) in self.units.iter().enumerate() {
             let held = &locked.body.processes[entry].uses[device];
             let is_used = held.parked_bytes > 0 || held.has_context != 0;
             if is_used && listed.is_some_and(|listed| !listed.contains(&device)) {

@@ -5,7 +5,7 @@
 //! much work. There is no server and no thread; who asks brings the state up to date first. A process may
 //! die at any instruction: its memory and its contexts are given back when somebody next looks.
 //!
-//! - `models`: the devices, with public figures;
+//! - `models`: the devices, with public figures, and how they are divided into MIG instances;
 //! - `settings`: the environment's `FAKE_CUDA_…` variables;
 //! - `checkpoint`: processes that others stop, and whose memory they put aside;
 //! - `work`: what contexts are to do, and when it is done; `truth`: who had how much of a device;
@@ -31,7 +31,7 @@ pub use activity::{ProcessSample, Sample};
 pub use checkpoint::{CheckpointError, ProcessState};
 pub use clock::now_ns;
 pub use machine::{Machine, MachineError, OutOfMemory, ProcessUse};
-pub use models::{DEVICES_MAX, DeviceSpec, Ecc, MODELS, Model, parse_machine};
+pub use models::{Board, DEVICES_MAX, DeviceSpec, Ecc, Instance, MODELS, Model, Profile, UNITS_MAX, parse_machine};
 pub use settings::{
     Bandwidth, Failures, Journal, KernelTime, Kernels, Lack, Latencies, SettingError, context_bytes, driver_version,
     lacks, parse_duration_ns, parse_size, validate,

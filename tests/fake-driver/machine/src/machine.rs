@@ -103,11 +103,14 @@ pub struct ProcessUse {
 /// A simulated machine, and this process's place on it.
 ///
 /// # Panics
-/// Every method that takes a device expects one of [`Machine::devices`]. All of them panic when the state
+/// Every method that takes a device expects the number of one of [`Machine::units`]. All of them panic when the state
 /// can't be locked: its file was overwritten, or a stopped process has held it for ten seconds.
 pub struct Machine {
     pub(crate) file: MachineFile,
-    pub(crate) devices: Vec<DeviceSpec>,
+    /// The devices, then the MIG instances.
+    pub(crate) units: Vec<DeviceSpec>,
+    /// How many of them are devices.
+    boards: usize,
     /// This process's entry and its generation, in the upper and lower half.
     pub(crate) entry: AtomicU64,
     /// True once the process has called `cuInit`.
@@ -147,21 +150,32 @@ impl Machine {
     /// As those of [`Machine::open`].
     pub fn open_with(spec: &str, state: Option<&Path>, hardware: Option<Hardware>) -> Result<Self, MachineError> {
         liveness::count_forks();
-        let models = parse_machine(spec)?;
-        let spec = models::canonical(&models);
+        let boards = parse_machine(spec)?;
+        let (spec, units) = (models::canonical(&boards), models::devices(&boards));
         let default = default_path(&spec);
         let (path, is_default) = (state.unwrap_or(&default), state.is_none());
-        let wanted = Wanted { path, spec: &spec, devices: models.len(), hardware, is_default };
+        let wanted = Wanted { path, spec: &spec, devices: units.len(), hardware, is_default };
         let (file, claim) = MachineFile::open(&wanted)?;
         let machine =
-            Self { file, devices: models::devices(&models), entry: 0.into(), uses_cuda: false.into(), forks: 0.into() };
+            Self { file, units, boards: boards.len(), entry: 0.into(), uses_cuda: false.into(), forks: 0.into() };
         machine.remember(claim);
         Ok(machine)
     }
 
     /// The devices in the order of the PCI bus, which is NVML's.
     pub fn devices(&self) -> &[DeviceSpec] {
-        &self.devices
+        &self.units[..self.boards]
+    }
+
+    /// The devices, then the MIG instances. Memory and time are a unit's: of a divided device, its instances'.
+    pub fn units(&self) -> &[DeviceSpec] {
+        &self.units
+    }
+
+    /// The units that are MIG instances of a device, in the order in which they were made.
+    pub fn instances(&self, device: usize) -> impl Iterator<Item = usize> + '_ {
+        let is_its = move |unit: &usize| self.units[*unit].instance.as_ref().is_some_and(|it| it.parent == device);
+        (self.boards..self.units.len()).filter(is_its)
     }
 
     /// Has this process hold `bytes` more.
@@ -176,7 +190,7 @@ impl Machine {
     }
 
     fn try_take(&self, device: usize, bytes: u64) -> Result<(), OutOfMemory> {
-        let spec = &self.devices[device];
+        let spec = &self.units[device];
         let (mut locked, entry) = self.own();
         let free_bytes = locked.free_bytes(spec, device);
         if bytes > free_bytes {
@@ -205,7 +219,7 @@ impl Machine {
     /// The device's total less this is what can still be taken.
     pub fn used(&self, device: usize) -> u64 {
         self.sweep();
-        self.devices[device].reserved_bytes + self.lock().body.used_bytes[device]
+        self.units[device].reserved_bytes + self.lock().body.used_bytes[device]
     }
 
     /// Memory that this process holds.
@@ -313,7 +327,7 @@ impl Machine {
         if !is_taken || !is_dead || !self.file.is_intact() {
             return false;
         }
-        for device in 0..self.devices.len() {
+        for device in 0..self.units.len() {
             locked.time(device, now_ns());
         }
         locked.release(entry);

@@ -48,7 +48,7 @@ impl Locked<'_> {
 impl Machine {
     /// Has this process have `bytes` more of managed memory: on the device if they fit beside what is there.
     pub fn take_managed(&self, device: usize, bytes: u64) {
-        let spec = &self.devices[device];
+        let spec = &self.units[device];
         if self.lock().free_bytes(spec, device) < bytes {
             self.sweep();
         }
@@ -73,7 +73,7 @@ impl Machine {
     /// A kernel runs: this process's managed memory comes to the device, as far as there is room for it beside what
     /// can't be moved. What was moved, to the device and away from it.
     pub fn use_managed(&self, device: usize) -> u64 {
-        let spec = &self.devices[device];
+        let spec = &self.units[device];
         let (mut locked, entry) = self.own();
         let held = locked.body.processes[entry].uses[device];
         let missing = held.managed_bytes.saturating_sub(held.movable());

@@ -4,11 +4,19 @@
 //! of `nvidia-smi`; the other totals, reserved sizes, clocks, caches, PCI ids and power are general knowledge and
 //! were compared with nothing yet.
 
+mod mig;
+
+pub use mig::{Instance, Profile};
+
 use crate::MachineError;
 use std::fmt::Write as _;
 
 /// Devices that one machine may have; the largest servers have as many.
 pub const DEVICES_MAX: usize = 16;
+/// Devices and MIG instances that one machine may have together: eight devices with seven each.
+pub const UNITS_MAX: usize = 64;
+/// Characters of a machine's canonical description, which names its file where nobody does.
+const SPEC_BYTES_MAX: usize = 200;
 
 const MIB: u64 = 1 << 20;
 
@@ -139,13 +147,13 @@ pub static MODELS: &[Model] = &[
         id: 0x2684, bar1_mib: 256),
 ];
 
-/// One device of a machine.
+/// One device of a machine, or one MIG instance.
 #[derive(Clone, Debug)]
 pub struct DeviceSpec {
     /// The name used in `FAKE_CUDA_MACHINE`.
     pub model: &'static str,
     /// The name that NVIDIA's driver reports.
-    pub name: &'static str,
+    pub name: String,
     /// What identifies it, the same in every process of the same machine.
     pub uuid: [u8; 16],
     /// Its place on the PCI bus.
@@ -166,14 +174,18 @@ pub struct DeviceSpec {
     pub attributes: &'static [(i32, i32)],
     /// True where the device can be split into MIG instances.
     pub mig_capable: bool,
+    /// True for a device whose MIG mode is on: programs run on its instances only.
+    pub is_divided: bool,
+    /// For a MIG instance, what it is a part of.
+    pub instance: Option<Instance>,
     /// All the rest.
     pub details: &'static Model,
 }
 
 impl DeviceSpec {
-    /// `GPU-` and the UUID in its usual groups.
+    /// `GPU-` or `MIG-` and the UUID in its usual groups.
     pub fn uuid_text(&self) -> String {
-        let mut text = String::from("GPU");
+        let mut text = String::from(if self.instance.is_some() { "MIG" } else { "GPU" });
         for (at, byte) in self.uuid.iter().enumerate() {
             let dash = if matches!(at, 0 | 4 | 6 | 8 | 10) { "-" } else { "" };
             write!(text, "{dash}{byte:02x}").expect("writing to a string");
@@ -182,15 +194,36 @@ impl DeviceSpec {
     }
 }
 
-/// The models of a machine such as `2xa100-80gb,l4-24gb`, one for each device.
+/// A device as a machine's description has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Board {
+    /// The name of its model.
+    pub model: &'static str,
+    /// What it is divided into, where its MIG mode is on.
+    pub layout: Option<Vec<&'static Profile>>,
+}
+
+impl Board {
+    fn model(&self) -> &'static Model {
+        MODELS.iter().find(|model| model.model == self.model).expect("it was read from the list")
+    }
+
+    fn canonical(&self) -> String {
+        let layout = self.layout.as_ref().map(|layout| format!(":{}", mig::canonical(layout)));
+        format!("{}{}", self.model, layout.unwrap_or_default())
+    }
+}
+
+/// The devices of a machine such as `2xa100-80gb,l4-24gb`, or `a100-40gb:3g.20gb+2x1g.5gb` with MIG instances.
 ///
 /// # Errors
 /// [`MachineError::Spec`], which lists the known names.
-pub fn parse_machine(spec: &str) -> Result<Vec<&'static Model>, MachineError> {
+pub fn parse_machine(spec: &str) -> Result<Vec<Board>, MachineError> {
     let wrong = |why: String| MachineError::Spec { spec: spec.to_owned(), why, known: known_names() };
     let mut machine = Vec::new();
     for part in spec.split(',').map(str::trim) {
-        let (count, name) = counted(part);
+        let (board, layout) = part.split_once(':').map_or((part, None), |(board, layout)| (board, Some(layout)));
+        let (count, name) = counted(board);
         let count = count.map_err(|count| wrong(format!("{count:?} is no number of devices")))?;
         let Some(model) = MODELS.iter().find(|model| model.model == name) else {
             return Err(wrong(format!("{name:?} is not a device")));
@@ -198,7 +231,15 @@ pub fn parse_machine(spec: &str) -> Result<Vec<&'static Model>, MachineError> {
         if count == 0 || machine.len() + count > DEVICES_MAX {
             return Err(wrong(format!("a machine has 1 to {DEVICES_MAX} devices")));
         }
-        machine.extend(std::iter::repeat_n(model, count));
+        let layout = layout.map(|layout| mig::parse(model, layout)).transpose().map_err(&wrong)?;
+        machine.extend(std::iter::repeat_n(Board { model: model.model, layout }, count));
+    }
+    let instances: usize = machine.iter().flat_map(|board| &board.layout).map(Vec::len).sum();
+    if machine.len() + instances > UNITS_MAX {
+        return Err(wrong(format!("a machine has up to {UNITS_MAX} devices and MIG instances together")));
+    }
+    if canonical(&machine).len() > SPEC_BYTES_MAX {
+        return Err(wrong("its devices are divided in too many ways".to_owned()));
     }
     Ok(machine)
 }
@@ -218,46 +259,84 @@ fn known_names() -> String {
 }
 
 /// The machine in a form that is the same for every way of writing it.
-pub(crate) fn canonical(machine: &[&Model]) -> String {
-    let mut parts: Vec<(usize, &str)> = Vec::new();
-    for model in machine {
-        match parts.last_mut() {
-            Some((count, name)) if *name == model.model => *count += 1,
-            _ => parts.push((1, model.model)),
-        }
-    }
-    let one = |(count, name): &(usize, &str)| if *count == 1 { (*name).to_owned() } else { format!("{count}x{name}") };
-    parts.iter().map(one).collect::<Vec<_>>().join(",")
+pub(crate) fn canonical(machine: &[Board]) -> String {
+    collapsed(machine.iter().map(Board::canonical), ",")
 }
 
-/// The devices of a machine, in the order of their places on the bus.
-pub(crate) fn devices(machine: &[&'static Model]) -> Vec<DeviceSpec> {
+/// Names in a list in which equal neighbours are counted.
+fn collapsed(names: impl Iterator<Item = String>, between: &str) -> String {
+    let mut parts: Vec<(usize, String)> = Vec::new();
+    for name in names {
+        match parts.last_mut() {
+            Some((count, last)) if *last == name => *count += 1,
+            _ => parts.push((1, name)),
+        }
+    }
+    let one = |(count, name): &(usize, String)| if *count == 1 { name.clone() } else { format!("{count}x{name}") };
+    parts.iter().map(one).collect::<Vec<_>>().join(between)
+}
+
+/// The devices of a machine, in the order of their places on the bus, then all MIG instances in that order.
+pub(crate) fn devices(machine: &[Board]) -> Vec<DeviceSpec> {
     /// Apart from each other as on a real board, and below 0x100 for the last of [`DEVICES_MAX`].
     const BUS_FIRST: u32 = 0x04;
     const BUS_STEP: u32 = 0x0f;
-    let spec = canonical(machine);
-    let place = |(position, model): (u32, &&'static Model)| DeviceSpec {
-        model: model.model,
-        name: model.name,
-        uuid: uuid(&spec, position),
-        pci_domain: 0,
-        pci_bus: BUS_FIRST + BUS_STEP * position,
-        pci_device: 0,
-        total_bytes: model.total_bytes,
-        reserved_bytes: model.reserved_bytes,
-        sm_count: model.sm_count,
-        compute_capability: model.compute_capability,
-        attributes: model.attributes,
-        mig_capable: model.mig_capable,
-        details: model,
+    // A device is the same whatever it is divided into.
+    let undivided: Vec<Board> = machine.iter().map(|board| Board { layout: None, ..board.clone() }).collect();
+    let spec = canonical(&undivided);
+    let device = |(position, board): (u32, &Board)| {
+        let model = board.model();
+        DeviceSpec {
+            model: model.model,
+            name: model.name.to_owned(),
+            uuid: uuid(&spec, position),
+            pci_domain: 0,
+            pci_bus: BUS_FIRST + BUS_STEP * position,
+            pci_device: 0,
+            total_bytes: model.total_bytes,
+            reserved_bytes: model.reserved_bytes,
+            sm_count: model.sm_count,
+            compute_capability: model.compute_capability,
+            attributes: model.attributes,
+            mig_capable: model.mig_capable,
+            is_divided: board.layout.is_some(),
+            instance: None,
+            details: model,
+        }
     };
-    (0..).zip(machine).map(place).collect()
+    let mut devices: Vec<DeviceSpec> = (0..).zip(machine).map(device).collect();
+    for (parent, board) in machine.iter().enumerate() {
+        for instance in mig::instances(parent, board.layout.as_deref().unwrap_or_default()) {
+            devices.push(devices[parent].part(instance));
+        }
+    }
+    devices
 }
 
-/// 128 bits of FNV-1a, stirred so that neighbouring positions differ everywhere.
+impl DeviceSpec {
+    /// One of its instances.
+    fn part(&self, instance: Instance) -> Self {
+        Self {
+            name: format!("{} MIG {}", self.name, instance.profile.name),
+            uuid: mig::uuid(&self.uuid, &instance),
+            total_bytes: instance.profile.total_bytes,
+            reserved_bytes: instance.reserved_bytes(),
+            sm_count: instance.profile.sm_count,
+            mig_capable: false,
+            is_divided: false,
+            instance: Some(instance),
+            ..self.clone()
+        }
+    }
+}
+
 fn uuid(spec: &str, position: u32) -> [u8; 16] {
+    hashed(spec.bytes().chain([b'#']).chain(position.to_le_bytes()))
+}
+
+/// 128 bits of FNV-1a, stirred so that neighbours differ everywhere.
+fn hashed(bytes: impl Iterator<Item = u8>) -> [u8; 16] {
     const PRIME: u128 = (1 << 88) + 0x13b;
-    let bytes = spec.bytes().chain([b'#']).chain(position.to_le_bytes());
     let hash = bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash: u128, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(PRIME)
     });
@@ -293,6 +372,10 @@ mod tests {
             "l4-24gb,",
             "2x",
             "99999999999999999999xl4-24gb",
+            "l4-24gb:1g.5gb",
+            "a100-40gb:",
+            "a100-40gb:1g.5gb+",
+            "16xa100-40gb:7x1g.5gb",
         ] {
             let message = parse_machine(wrong).unwrap_err().to_string();
             assert!(message.contains("FAKE_CUDA_MACHINE") && message.contains("rtx4090-24gb"), "{message}");

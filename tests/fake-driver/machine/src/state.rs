@@ -10,7 +10,7 @@ pub(crate) use file::{MachineFile, Wanted, default_path};
 
 use crate::MachineError;
 use crate::liveness;
-use crate::models::DEVICES_MAX;
+use crate::models::UNITS_MAX;
 use crate::time::meeting::{self, Meetings};
 use crate::time::{DeviceTime, Hardware};
 use lock::Mutex;
@@ -24,7 +24,7 @@ pub(crate) const PROCESSES_MAX: usize = 2048;
 pub(crate) const ENDED_MAX: usize = 1024;
 
 /// Raised with every change to the structures here and in `time`.
-pub(crate) const LAYOUT_VERSION: u32 = 5;
+pub(crate) const LAYOUT_VERSION: u32 = 6;
 
 /// What a process holds of one device.
 #[derive(Clone, Copy, Default)]
@@ -57,7 +57,7 @@ pub(crate) struct Ended {
     /// As the process itself saw it.
     pub(crate) pid: u32,
     unused: u32,
-    pub(crate) busy_ns: [u64; DEVICES_MAX],
+    pub(crate) busy_ns: [u64; UNITS_MAX],
 }
 
 /// The accounts of processes that are gone: a ring.
@@ -68,7 +68,7 @@ pub(crate) struct EndedProcesses {
 }
 
 impl EndedProcesses {
-    fn add(&mut self, pid: u32, busy_ns: [u64; DEVICES_MAX]) {
+    fn add(&mut self, pid: u32, busy_ns: [u64; UNITS_MAX]) {
         if busy_ns.iter().any(|busy| *busy > 0) {
             self.ring[(self.count % ENDED_MAX as u64) as usize] = Ended { pid, unused: 0, busy_ns };
             self.count += 1;
@@ -92,7 +92,7 @@ pub(crate) struct Process {
     /// Who is locking it: one more than the entry, and the entry's generation.
     pub(crate) locker: (u32, u32),
     unused: u32,
-    pub(crate) uses: [Use; DEVICES_MAX],
+    pub(crate) uses: [Use; UNITS_MAX],
 }
 
 /// What is looked at without the lock, by every call of the process; changed only under it.
@@ -138,7 +138,7 @@ impl Gate {
 pub(crate) struct Body {
     pub(crate) hardware: Hardware,
     /// Sum of the processes' bytes.
-    pub(crate) used_bytes: [u64; DEVICES_MAX],
+    pub(crate) used_bytes: [u64; UNITS_MAX],
     /// No entry from here on was ever taken.
     processes_used: u32,
     unused: u32,
@@ -163,7 +163,7 @@ impl Body {
     /// Makes an entry a process's own; its generation.
     pub(crate) fn take_entry(&mut self, at: usize, pid: u32) -> u32 {
         let process = &mut self.processes[at];
-        process.uses = [Use::default(); DEVICES_MAX];
+        process.uses = [Use::default(); UNITS_MAX];
         process.uses_cuda = 0;
         process.generation = process.generation.wrapping_add(1).max(1);
         process.pid = pid;
@@ -221,7 +221,7 @@ impl Locked<'_> {
             }
         }
         self.body.ended.add(process.pid, busy_ns);
-        process.uses = [Use::default(); DEVICES_MAX];
+        process.uses = [Use::default(); UNITS_MAX];
         process.pid = 0;
         self.gates[at].reset();
         self.collect_meetings();

@@ -22,15 +22,16 @@ pub(crate) struct Device {
 const HANDLE_BASE: usize = 0x4e56_0000;
 
 impl Device {
-    fn at(index: usize) -> Option<Self> {
-        machine().devices().get(index).map(|spec| Self { index, spec })
+    /// The device, or MIG instance, of a number.
+    pub(crate) fn at(index: usize) -> Option<Self> {
+        machine().units().get(index).map(|spec| Self { index, spec })
     }
 
     fn all() -> impl Iterator<Item = Self> {
-        (0..).zip(machine().devices()).map(|(index, spec)| Self { index, spec })
+        (0..).zip(machine().units()).map(|(index, spec)| Self { index, spec })
     }
 
-    fn handle(&self) -> nvmlDevice_t {
+    pub(crate) fn handle(&self) -> nvmlDevice_t {
         without_provenance_mut(HANDLE_BASE + self.index)
     }
 
@@ -41,9 +42,15 @@ impl Device {
     }
 }
 
-/// The device behind a handle.
+/// The device, or MIG instance, behind a handle.
 pub(crate) fn device(handle: nvmlDevice_t) -> Answer<Device> {
     handle.addr().checked_sub(HANDLE_BASE).and_then(Device::at).ok_or(Code::INVALID_ARGUMENT)
+}
+
+/// The same for what is asked of whole devices only.
+pub(crate) fn board(handle: nvmlDevice_t) -> Answer<Device> {
+    device(handle)
+        .and_then(|device| if device.spec.instance.is_some() { Err(Code::INVALID_ARGUMENT) } else { Ok(device) })
 }
 
 /// True for boards with fans and without serial numbers.
@@ -64,7 +71,8 @@ pub(crate) fn nvmlDeviceGetCount_v2(deviceCount: *mut c_uint) -> Answer {
 }
 
 fn by_index(index: c_uint, out: *mut nvmlDevice_t) -> Answer {
-    put(out, Device::at(index as usize).ok_or(Code::INVALID_ARGUMENT)?.handle())
+    let is_device = machine().devices().len() > index as usize;
+    put(out, Device::at(index as usize).filter(|_| is_device).ok_or(Code::INVALID_ARGUMENT)?.handle())
 }
 
 pub(crate) fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut nvmlDevice_t) -> Answer {
@@ -107,12 +115,15 @@ pub(crate) fn nvmlDeviceGetHandleByUUIDV(uuid: *const nvmlUUID_v1_t, device: *mu
 
 pub(crate) fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: *mut nvmlDevice_t) -> Answer {
     let wanted = get_text(serial)?;
-    found(device, |device| device.serial().is_some_and(|serial| serial == wanted))
+    found(device, |device| device.spec.instance.is_none() && device.serial().is_some_and(|serial| serial == wanted))
 }
 
 fn by_bus(bus: *const c_char, out: *mut nvmlDevice_t) -> Answer {
     let (domain, bus, slot) = parse_bus(&get_text(bus)?).ok_or(Code::INVALID_ARGUMENT)?;
-    found(out, |device| (device.spec.pci_domain, device.spec.pci_bus, device.spec.pci_device) == (domain, bus, slot))
+    found(out, |device| {
+        let place = (device.spec.pci_domain, device.spec.pci_bus, device.spec.pci_device);
+        device.spec.instance.is_none() && place == (domain, bus, slot)
+    })
 }
 
 pub(crate) fn nvmlDeviceGetHandleByPciBusId(pciBusId: *const c_char, device: *mut nvmlDevice_t) -> Answer {
@@ -138,7 +149,7 @@ fn parse_bus(text: &str) -> Option<(u32, u32, u32)> {
 }
 
 pub(crate) fn nvmlDeviceGetName(handle: nvmlDevice_t, name: *mut c_char, length: c_uint) -> Answer {
-    put_text(name, length, device(handle)?.spec.name)
+    put_text(name, length, &device(handle)?.spec.name)
 }
 
 pub(crate) fn nvmlDeviceGetUUID(handle: nvmlDevice_t, uuid: *mut c_char, length: c_uint) -> Answer {
@@ -150,7 +161,7 @@ pub(crate) fn nvmlDeviceGetSerial(handle: nvmlDevice_t, serial: *mut c_char, len
 }
 
 fn index(handle: nvmlDevice_t, out: *mut c_uint) -> Answer {
-    put(out, c_uint::try_from(device(handle)?.index).expect("a machine has few devices"))
+    put(out, c_uint::try_from(board(handle)?.index).expect("a machine has few devices"))
 }
 
 pub(crate) fn nvmlDeviceGetIndex(handle: nvmlDevice_t, index: *mut c_uint) -> Answer {
@@ -298,35 +309,6 @@ pub(crate) fn nvmlDeviceGetPciInfoExt(handle: nvmlDevice_t, pci: *mut nvmlPciInf
             busId: array(&bus_id(spec, 8)),
         },
     )
-}
-
-/// Splitting is not modelled: a device that could be split is whole, and can't be changed.
-pub(crate) fn nvmlDeviceGetMigMode(handle: nvmlDevice_t, currentMode: *mut c_uint, pendingMode: *mut c_uint) -> Answer {
-    if !device(handle)?.spec.mig_capable {
-        return Err(Code::NOT_SUPPORTED);
-    }
-    put(currentMode, 0)?;
-    put(pendingMode, 0)
-}
-
-/// Zero also where a device could be split: it is not.
-pub(crate) fn nvmlDeviceGetMaxMigDeviceCount(handle: nvmlDevice_t, count: *mut c_uint) -> Answer {
-    device(handle)?;
-    put(count, 0)
-}
-
-pub(crate) fn nvmlDeviceGetMigDeviceHandleByIndex(
-    handle: nvmlDevice_t,
-    _index: c_uint,
-    migDevice: *mut nvmlDevice_t,
-) -> Answer {
-    device(handle)?;
-    if migDevice.is_null() { Err(Code::INVALID_ARGUMENT) } else { Err(Code::NOT_FOUND) }
-}
-
-pub(crate) fn nvmlDeviceIsMigDeviceHandle(handle: nvmlDevice_t, isMigDevice: *mut c_uint) -> Answer {
-    device(handle)?;
-    put(isMigDevice, 0)
 }
 
 pub(crate) fn nvmlDeviceGetEccMode(handle: nvmlDevice_t, current: *mut c_uint, pending: *mut c_uint) -> Answer {

@@ -5,7 +5,7 @@
 use crate::entry::{self, Entry, Word as _};
 #[allow(clippy::wildcard_imports)] // Any type of the API may occur in a signature.
 use crate::types::*;
-use crate::{devices, events, fields, hardware, health, lifecycle, memory, power, processes};
+use crate::{devices, events, fields, hardware, health, lifecycle, memory, mig, power, processes};
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_ulonglong};
 
 include!(concat!(env!("OUT_DIR"), "/exports.rs"));

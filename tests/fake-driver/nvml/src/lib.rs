@@ -18,6 +18,7 @@ mod hardware;
 mod health;
 mod lifecycle;
 mod memory;
+mod mig;
 mod power;
 mod processes;
 mod types;

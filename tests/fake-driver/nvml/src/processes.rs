@@ -4,8 +4,9 @@
 #![allow(non_snake_case)]
 
 use crate::args::{get, get_versioned, put, put_all, put_list};
-use crate::devices::device;
+use crate::devices::{Device, device};
 use crate::entry::machine;
+use crate::mig::may_ask;
 use crate::types::{
     Answer, Code, NOT_AVAILABLE, UNSIGNED_INT, nvmlDevice_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_v1_t,
     nvmlProcessInfo_v1_t, nvmlProcessInfo_v2_t, nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
@@ -16,27 +17,42 @@ use fake_machine::{Lack, ProcessSample, ProcessUse, lacks};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-fn first_version(process: &ProcessUse) -> nvmlProcessInfo_v1_t {
-    nvmlProcessInfo_v1_t { pid: process.host_pid, usedGpuMemory: process.bytes }
+/// A process, and the MIG instance that it uses: GPU instance and compute instance.
+struct Listed {
+    process: ProcessUse,
+    instance: (c_uint, c_uint),
 }
 
-fn later_version(process: &ProcessUse) -> nvmlProcessInfo_v2_t {
+fn first_version(listed: &Listed) -> nvmlProcessInfo_v1_t {
+    nvmlProcessInfo_v1_t { pid: listed.process.host_pid, usedGpuMemory: listed.process.bytes }
+}
+
+fn later_version(listed: &Listed) -> nvmlProcessInfo_v2_t {
     nvmlProcessInfo_v2_t {
-        pid: process.host_pid,
-        usedGpuMemory: process.bytes,
-        gpuInstanceId: NOT_AVAILABLE,
-        computeInstanceId: NOT_AVAILABLE,
+        pid: listed.process.host_pid,
+        usedGpuMemory: listed.process.bytes,
+        gpuInstanceId: listed.instance.0,
+        computeInstanceId: listed.instance.1,
     }
 }
 
-/// The processes that a driver tells of.
-fn listed(index: usize) -> Vec<ProcessUse> {
-    if lacks(Lack::Processes) { Vec::new() } else { machine().processes(index) }
+/// The processes that a driver tells of: on a divided device, those of all its instances.
+fn listed(device: &Device) -> Answer<Vec<Listed>> {
+    may_ask(device)?;
+    if lacks(Lack::Processes) {
+        return Ok(Vec::new());
+    }
+    let units = machine().instances(device.index).filter_map(Device::at);
+    let on = |unit: Device| {
+        let instance = unit.spec.instance.as_ref();
+        let instance = instance.map_or((NOT_AVAILABLE, NOT_AVAILABLE), |it| (it.gpu_instance, it.compute_instance));
+        machine().processes(unit.index).into_iter().map(move |process| Listed { process, instance })
+    };
+    Ok(Device::at(device.index).into_iter().chain(units).flat_map(on).collect())
 }
 
-fn compute<T: Copy>(handle: nvmlDevice_t, count: *mut c_uint, out: *mut T, form: fn(&ProcessUse) -> T) -> Answer {
-    let processes = listed(device(handle)?.index);
-    put_list(count, out, &processes.iter().map(form).collect::<Vec<_>>())
+fn compute<T: Copy>(handle: nvmlDevice_t, count: *mut c_uint, out: *mut T, form: fn(&Listed) -> T) -> Answer {
+    put_list(count, out, &listed(&device(handle)?)?.iter().map(form).collect::<Vec<_>>())
 }
 
 fn none<T: Copy>(handle: nvmlDevice_t, count: *mut c_uint, out: *mut T) -> Answer {
@@ -125,15 +141,15 @@ pub(crate) fn nvmlDeviceGetRunningProcessDetailList(
     let device = device(handle)?;
     let mut list = get_versioned(plist, 1)?;
     let processes = match list.mode {
-        COMPUTE => listed(device.index),
+        COMPUTE => listed(&device)?,
         1..=MPS => Vec::new(),
         _ => return Err(Code::INVALID_ARGUMENT),
     };
-    let details = processes.iter().map(|process| nvmlProcessDetail_v1_t {
-        pid: process.host_pid,
-        usedGpuMemory: process.bytes,
-        gpuInstanceId: NOT_AVAILABLE,
-        computeInstanceId: NOT_AVAILABLE,
+    let details = processes.iter().map(|listed| nvmlProcessDetail_v1_t {
+        pid: listed.process.host_pid,
+        usedGpuMemory: listed.process.bytes,
+        gpuInstanceId: listed.instance.0,
+        computeInstanceId: listed.instance.1,
         usedGpuCcProtectedMemory: 0,
     });
     let outcome = put_list(&raw mut list.numProcArrayEntries, list.procArray, &details.collect::<Vec<_>>());
@@ -141,9 +157,16 @@ pub(crate) fn nvmlDeviceGetRunningProcessDetailList(
     outcome
 }
 
+/// What the driver samples: nothing where MIG is on.
+fn sampled(handle: nvmlDevice_t) -> Answer<Device> {
+    let device = device(handle)?;
+    let is_mig = device.spec.is_divided || device.spec.instance.is_some();
+    if is_mig { Err(Code::NOT_SUPPORTED) } else { Ok(device) }
+}
+
 /// The last whole window of a sixth of a second: late, as on the real device. Memory traffic is not modelled.
 pub(crate) fn nvmlDeviceGetUtilizationRates(handle: nvmlDevice_t, utilization: *mut nvmlUtilization_t) -> Answer {
-    let gpu = machine().utilisation(device(handle)?.index);
+    let gpu = machine().utilisation(sampled(handle)?.index);
     put(utilization, nvmlUtilization_t { gpu, memory: 0 })
 }
 
@@ -156,7 +179,7 @@ pub(crate) fn nvmlDeviceGetSamples(
     samples: *mut nvmlSample_t,
 ) -> Answer {
     const GPU_UTILIZATION: c_uint = 1;
-    let device = device(handle)?;
+    let device = sampled(handle)?;
     if type_ != GPU_UTILIZATION {
         return Err(Code::NOT_SUPPORTED);
     }
@@ -207,7 +230,7 @@ pub(crate) fn nvmlDeviceGetProcessUtilization(
     processSamplesCount: *mut c_uint,
     lastSeenTimeStamp: c_ulonglong,
 ) -> Answer {
-    let samples = newest_samples(device(handle)?.index, lastSeenTimeStamp);
+    let samples = newest_samples(sampled(handle)?.index, lastSeenTimeStamp);
     get(processSamplesCount)?;
     if samples.is_empty() {
         put(processSamplesCount, 0)?;
@@ -228,7 +251,7 @@ pub(crate) fn nvmlDeviceGetProcessesUtilizationInfo(
     handle: nvmlDevice_t,
     procesesUtilInfo: *mut nvmlProcessesUtilizationInfo_v1_t,
 ) -> Answer {
-    let device = device(handle)?;
+    let device = sampled(handle)?;
     let mut info = get_versioned(procesesUtilInfo, 1)?;
     let samples = newest_samples(device.index, info.lastSeenTimeStamp);
     let room = info.processSamplesCount as usize;

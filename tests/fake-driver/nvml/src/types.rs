@@ -14,6 +14,7 @@ impl Code {
     pub(crate) const UNINITIALIZED: Self = Self(1);
     pub(crate) const INVALID_ARGUMENT: Self = Self(2);
     pub(crate) const NOT_SUPPORTED: Self = Self(3);
+    pub(crate) const NO_PERMISSION: Self = Self(4);
     pub(crate) const NOT_FOUND: Self = Self(6);
     pub(crate) const INSUFFICIENT_SIZE: Self = Self(7);
     pub(crate) const TIMEOUT: Self = Self(10);
@@ -79,6 +80,9 @@ structures! {
     nvmlEccErrorCounts_t: 32 { l1Cache: c_ulonglong, l2Cache: c_ulonglong, deviceMemory: c_ulonglong, registerFile: c_ulonglong, }
     nvmlEventData_t: 32 { device: nvmlDevice_t, eventType: c_ulonglong, eventData: c_ulonglong, gpuInstanceId: c_uint,
         computeInstanceId: c_uint, }
+    nvmlDeviceAttributes_t: 40 { multiprocessorCount: c_uint, sharedCopyEngineCount: c_uint, sharedDecoderCount: c_uint,
+        sharedEncoderCount: c_uint, sharedJpegCount: c_uint, sharedOfaCount: c_uint, gpuInstanceSliceCount: c_uint,
+        computeInstanceSliceCount: c_uint, memorySizeMB: c_ulonglong, }
     nvmlSystemDriverBranchInfo_v1_t: 84 { version: c_uint, branch: [c_char; 80], }
 }
 

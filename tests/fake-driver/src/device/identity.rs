@@ -7,14 +7,16 @@ use core::ffi::{c_char, c_int};
 use driver_api::{CUdevice, CUresult, CUuuid};
 
 pub(crate) fn cuDeviceGetName(_: &Call, out: *mut c_char, length: c_int, device: CUdevice) -> Answer {
-    put_text(out, usize::try_from(length).unwrap_or(0), state::device(device)?.spec().name)
+    put_text(out, usize::try_from(length).unwrap_or(0), &state::device(device)?.spec().name)
 }
 
+/// Of the whole device, also where the program sees one of its MIG instances.
 pub(crate) fn cuDeviceGetUuid(_: &Call, out: *mut CUuuid, device: CUdevice) -> Answer {
-    put(out, CUuuid { bytes: state::device(device)?.spec().uuid })
+    let spec = state::device(device)?.spec();
+    let whole = spec.instance.as_ref().map_or(spec, |instance| &driver().machine.devices()[instance.parent]);
+    put(out, CUuuid { bytes: whole.uuid })
 }
 
-/// Differs from the first form only for MIG, which is off.
 pub(crate) fn cuDeviceGetUuid_v2(_: &Call, out: *mut CUuuid, device: CUdevice) -> Answer {
     put(out, CUuuid { bytes: state::device(device)?.spec().uuid })
 }

@@ -167,11 +167,12 @@ fn listed(inventory: &Inventory) -> Finding {
         .map(|device| format!("{} ({}, MIG {})", device.name, device.total.human(), device.mig))
         .collect();
     let found = format!("driver {}: {}", inventory.driver, names.join(", "));
-    if inventory.devices.iter().any(|device| device.mig == "enabled") {
+    let has_none = |at: usize| inventory.devices.iter().all(|device| device.parent != Some(at));
+    if (0..inventory.devices.len()).any(|at| inventory.devices[at].is_divided && has_none(at)) {
         return Finding::warn(
             "devices",
             found,
-            "this version doesn't share devices whose MIG mode is enabled: disable it",
+            "nothing runs on a device whose MIG mode is on without instances: make some with nvidia-smi mig, or switch it off",
         );
     }
     Finding::ok("devices", found)

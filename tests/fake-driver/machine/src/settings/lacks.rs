@@ -16,6 +16,9 @@ pub enum Lack {
     SampleCount,
     /// `sane-samples`: it gives samples far above 100 per cent.
     SaneSamples,
+    /// `parent-access`: NVML refuses what is asked of a device whose MIG mode is on, as in a container that was given
+    /// one of its instances.
+    ParentAccess,
 }
 
 const WORDS: &[(&str, Lack)] = &[
@@ -24,6 +27,7 @@ const WORDS: &[(&str, Lack)] = &[
     ("samples", Lack::Samples),
     ("sample-count", Lack::SampleCount),
     ("sane-samples", Lack::SaneSamples),
+    ("parent-access", Lack::ParentAccess),
 ];
 
 /// True when the environment says so. A mistake in the setting is reported by [`super::validate`].
@@ -47,7 +51,7 @@ fn parse(value: &str) -> Result<Vec<Lack>, SettingError> {
             variable: "FAKE_CUDA_LACKS",
             value: value.to_owned(),
             why: format!("{word:?} is not known"),
-            right: "some of stream-priorities, processes, samples, sample-count and sane-samples is right",
+            right: "some of stream-priorities, processes, samples, sample-count, sane-samples and parent-access is right",
         })
     };
     value.split(',').map(lack).collect()

@@ -35,6 +35,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) path: &'a Path,
     /// The machine in its canonical form.
     pub(crate) spec: &'a str,
+    /// Devices and instances.
     pub(crate) devices: usize,
     /// Set by the environment: then it holds for all processes.
     pub(crate) hardware: Option<Hardware>,
@@ -249,7 +250,7 @@ fn check(file: &File, wanted: &Wanted<'_>) -> Result<(), MachineError> {
     let spec = found[SPEC_AT..].split(|byte| *byte == 0).next().unwrap_or_default();
     let holds = String::from_utf8_lossy(spec).into_owned();
     let machine = crate::parse_machine(&holds).map_err(|_| not("its header is damaged"))?;
-    if found == header(&holds, machine.len()) {
+    if found == header(&holds, crate::models::devices(&machine).len()) {
         return Err(MachineError::OtherMachine { path: path(), holds, wanted: wanted.spec.to_owned() });
     }
     Err(not("its header is damaged, or another build made it"))
