@@ -2,6 +2,8 @@
 
 #[path = "daemon/audit.rs"]
 mod audit;
+#[path = "daemon/begin.rs"]
+mod begin;
 #[path = "daemon/commands.rs"]
 mod commands;
 #[path = "daemon/compute.rs"]
