@@ -44,12 +44,14 @@ pub enum AuditKind {
     Resumed,
     /// A process that is no member holds something on a device.
     Bypass,
+    /// The driver doesn't answer, or does again.
+    Driver,
     /// So many events could not be kept, this one's number being that of the last of them.
     Lost,
 }
 
 /// All kinds, with their words.
-pub const KINDS: [(AuditKind, &str); 18] = [
+pub const KINDS: [(AuditKind, &str); 19] = [
     (AuditKind::Started, "started"),
     (AuditKind::Stopped, "stopped"),
     (AuditKind::Asked, "asked"),
@@ -67,6 +69,7 @@ pub const KINDS: [(AuditKind, &str); 18] = [
     (AuditKind::Interrupted, "interrupted"),
     (AuditKind::Resumed, "resumed"),
     (AuditKind::Bypass, "bypass"),
+    (AuditKind::Driver, "driver"),
     (AuditKind::Lost, "lost"),
 ];
 
@@ -126,7 +129,7 @@ pub struct AuditEvent {
     /// The same, where it differs from one to the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub granted_by_device: Vec<DeviceTerms>,
-    /// `set`, `pause`, `resume`, `apply`, `approve`, `deny`, `reload` or `shutdown`.
+    /// `set`, `pause`, `resume`, `drain`, `apply`, `approve`, `deny`, `reload` or `shutdown`.
     pub change: Option<String>,
     /// Why, or what exactly, for people.
     pub reason: Option<String>,

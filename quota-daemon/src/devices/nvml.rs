@@ -140,7 +140,13 @@ impl Nvml {
 
     /// What the first `count` devices say now.
     pub fn sample(&self, count: usize) -> Vec<DeviceSample> {
-        (0..count as c_uint).map(|index| self.sample_one(index)).collect()
+        (0..count as c_uint).map(|index| self.sample_one(index, None)).collect()
+    }
+
+    /// What the device says that has this number, if it still is the one with this UUID: drivers that are begun anew may
+    /// number the devices in another way.
+    pub(super) fn sample_known(&self, device: usize, uuid: &str) -> DeviceSample {
+        self.sample_one(device as c_uint, Some(uuid))
     }
 
     /// The version of the library itself.
@@ -233,11 +239,16 @@ impl Nvml {
         .to_owned()
     }
 
-    fn sample_one(&self, index: c_uint) -> DeviceSample {
+    fn sample_one(&self, index: c_uint, uuid: Option<&str>) -> DeviceSample {
+        let failing = |error: String| DeviceSample { error: Some(error), ..DeviceSample::default() };
         let handle = match self.handle(index) {
             Ok(handle) => handle,
-            Err(error) => return DeviceSample { error: Some(error.to_string()), ..DeviceSample::default() },
+            Err(error) => return failing(error.to_string()),
         };
+        let now = uuid.and_then(|uuid| self.device_text("nvmlDeviceGetUUID", handle).ok().filter(|now| now != uuid));
+        if let Some(now) = now {
+            return failing(format!("device {index} is {now} now; restart gpuquotad"));
+        }
         let (used, error) = match self.memory(handle) {
             Ok(memory) => (Some(Bytes(memory.used)), None),
             Err(error) => (None, Some(error.to_string())),
@@ -251,16 +262,21 @@ impl Nvml {
                 }
             }
         }
-        DeviceSample { used, processes, utilisation: None, error }
+        DeviceSample { used, processes, error, ..DeviceSample::default() }
     }
 
     /// What processes used lately of the first `count` devices: by device, percent by pid; none where the driver doesn't say.
-    #[allow(clippy::disallowed_methods)] // NVML's time stamps are of the wall clock.
     pub fn utilisation(&self, count: usize) -> Vec<Utilisation> {
+        (0..count).map(|device| self.utilisation_one(device)).collect()
+    }
+
+    /// The same of one device.
+    #[allow(clippy::disallowed_methods)] // NVML's time stamps are of the wall clock.
+    pub(super) fn utilisation_one(&self, device: usize) -> Utilisation {
         let since_us =
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(UTILISATION_AGE_MAX);
         let since_us = u64::try_from(since_us.as_micros()).unwrap_or(u64::MAX);
-        (0..count as c_uint).map(|index| self.utilisation_of(self.handle(index).ok()?, since_us)).collect()
+        self.utilisation_of(self.handle(device as c_uint).ok()?, since_us)
     }
 
     fn utilisation_of(&self, handle: Handle, since_us: u64) -> Utilisation {
