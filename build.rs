@@ -25,6 +25,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "other-age", source: "tests/programs/other_age.c", arguments: &["-lcuda", "-ldl"] },
     Program { name: "threads", source: "tests/programs/threads.c", arguments: &["-ldl", "-pthread"] },
     Program { name: "no-syscalls", source: "tests/programs/no_syscalls.c", arguments: &["-ldl"] },
+    Program { name: "sandbox", source: "tests/programs/sandbox.c", arguments: &[] },
     Program { name: "pressure", source: "tests/programs/pressure.c", arguments: &["-DLINKED", "-lcuda", "-ldl"] },
     Program { name: "room", source: "tests/programs/room.c", arguments: &["-lcuda", "-lpthread"] },
     Program { name: "killed", source: "tests/programs/killed.c", arguments: &["-ldl"] },

@@ -6,6 +6,8 @@ mod devices;
 mod node;
 #[path = "reports/privileged.rs"]
 mod privileged;
+#[path = "reports/sandbox.rs"]
+mod sandbox;
 
 use harness::{GIB, MIB, Machine};
 
