@@ -2,6 +2,8 @@
 
 #[path = "reports/devices.rs"]
 mod devices;
+#[path = "reports/loading.rs"]
+mod loading;
 #[path = "reports/node.rs"]
 mod node;
 #[path = "reports/privileged.rs"]
