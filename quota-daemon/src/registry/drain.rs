@@ -3,6 +3,7 @@
 
 use super::admission::NoRoom;
 use super::events::note;
+use super::job::Job;
 use super::{Action, Registry};
 use crate::devices::select;
 use quota_wire::audit::{AuditEvent, AuditKind};
@@ -89,6 +90,15 @@ impl Registry {
             Some(index) => Err(NoRoom::NotNow(drained_in_words(*index))),
             None => Ok(()),
         }
+    }
+}
+
+impl Registry {
+    /// True for a job that could have its place if there were room: one that waits for an administrator to give a device back
+    /// is nobody for whom others would wait or make room.
+    pub(super) fn waits_for_room(&self, job: &Job) -> bool {
+        let open = job.devices.iter().filter(|index| !self.is_drained(**index)).count();
+        open >= job.count.unwrap_or(job.devices.len())
     }
 }
 

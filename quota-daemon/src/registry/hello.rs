@@ -176,7 +176,7 @@ impl Registry {
         let sees: Vec<usize> = asks.iter().map(|(index, _)| *index).collect();
         self.fits(&self.needs(Some(id), &sees, &wants), whose, true).map_err(|no_room| no_room.to_string())?;
         // Nor does a process that asks nobody but the shim get before those who wait.
-        let ahead = || self.waiting.iter().map(|waiting| &waiting.job);
+        let ahead = || self.waiting.iter().map(|waiting| &waiting.job).filter(|job| self.waits_for_room(job));
         let allowed = &self.tenants[&id].apart.allowed;
         if wants.iter().any(|(index, _)| self.behind(*index, whose, &wants, allowed, ahead()).is_some()) {
             return Err(format!("{} jobs wait for room before it", self.waiting.len()));
