@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+#[path = "census/decided.rs"]
+mod decided;
+
 include!("../shim/src/passed.rs");
 
 fn tool(program: &str, arguments: &[&str], file: &Path) -> String {

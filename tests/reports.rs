@@ -6,10 +6,14 @@ mod devices;
 mod indices;
 #[path = "reports/instances.rs"]
 mod instances;
+#[path = "reports/loading.rs"]
+mod loading;
 #[path = "reports/node.rs"]
 mod node;
 #[path = "reports/privileged.rs"]
 mod privileged;
+#[path = "reports/sandbox.rs"]
+mod sandbox;
 
 use harness::{GIB, MIB, Machine};
 

@@ -2,6 +2,7 @@
 
 pub mod nvml;
 pub mod sampler;
+pub mod watchdog;
 
 use quota_core::Bytes;
 
@@ -49,6 +50,8 @@ pub struct DeviceSample {
     pub utilisation: Utilisation,
     /// What went wrong, when something did.
     pub error: Option<String>,
+    /// It is drained, and nothing of this process holds it.
+    pub let_go: bool,
 }
 
 /// Why a selection names no devices.

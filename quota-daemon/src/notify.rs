@@ -102,6 +102,15 @@ impl Notifier {
     }
 }
 
+/// The process ends at once: the service manager of the environment, where there is one, hears why, and that nothing is
+/// served any more. For any thread, in any state.
+pub fn dying(reason: &str) {
+    let Some(address) = std::env::var_os("NOTIFY_SOCKET").filter(|value| !value.is_empty()) else { return };
+    if let Ok(notifier) = Notifier::new(&address, None) {
+        notifier.tell(&format!("STOPPING=1\nSTATUS={reason}"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@ mod backfill;
 mod borrow;
 mod change;
 mod devices;
+mod drain;
 mod events;
 mod hello;
 mod instances;
@@ -33,9 +34,10 @@ mod standing;
 use crate::devices::{Inventory, parse_uuid};
 use crate::document::{AdmissionRules, DeviceRule, Document, MatchRule, Minute, Variant};
 use crate::peer::{Peer, is_container};
+use job::Ask;
 use quota_core::compute::scheduler::Rules;
 use quota_core::settings::SECRET_FILE;
-use quota_core::{Bytes, Percent, Priority};
+use quota_core::{Bytes, Percent};
 use quota_wire::Secret;
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::Reply;
@@ -200,6 +202,8 @@ struct Member {
 pub struct Registry {
     driver: String,
     devices: Vec<SharedDevice>,
+    /// UUIDs of those that are drained.
+    drained: BTreeSet<String>,
     overrides: Overrides,
     /// How device time is shared out.
     rules: Rules,
@@ -235,6 +239,7 @@ impl Registry {
         let mut registry = Self {
             driver: inventory.driver.clone(),
             devices: inventory.devices.iter().map(SharedDevice::from).collect(),
+            drained: BTreeSet::new(),
             overrides,
             rules: document.scheduling,
             interrupts: document.interrupts,
@@ -447,32 +452,6 @@ fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
-    }
-}
-
-/// An ask, as far as it concerns one device.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Ask {
-    memory: Option<Bytes>,
-    compute: Option<Percent>,
-    guarantee: Option<Percent>,
-    weight: Option<u32>,
-    priority: Option<Priority>,
-    dynamic: bool,
-}
-
-impl Ask {
-    /// The quota it would become on a device where the tenant has none yet.
-    fn on(self, device: &SharedDevice) -> Quota {
-        Quota {
-            memory_cap: self.memory.or_else(|| device.default_memory.map(|size| size.on(device.total))),
-            compute_cap: self.compute.or(device.default_compute),
-            guarantee: self.guarantee,
-            weight: self.weight.unwrap_or(WEIGHT_DEFAULT),
-            priority: self.priority.unwrap_or_default(),
-            dynamic: self.dynamic,
-            crowded: false,
-        }
     }
 }
 

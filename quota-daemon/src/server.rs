@@ -2,6 +2,7 @@
 
 mod audit;
 mod clients;
+mod driver;
 mod interrupts;
 mod listening;
 mod rates;
@@ -23,6 +24,7 @@ use crate::registry::{Action, ConnectionId, Overrides, ProcessRecord, Registry, 
 use crate::shares::Shares;
 use crate::signals::Signals;
 use crate::survival::Store;
+use crate::threads;
 use clients::Client;
 use listening::Listening;
 use quota_core::settings::LogLevel;
@@ -103,6 +105,8 @@ pub struct Server {
     notifier: Notifier,
     /// The driver has let a question go unanswered.
     driver_hangs: bool,
+    /// It was told that no more threads are started for it.
+    driver_given_up: bool,
     /// Those who wait for a list.
     lists: Vec<requests::List>,
     /// Members that wait to hear what they hold: their question, the sample's that answers it, and until when.
@@ -144,7 +148,7 @@ impl Server {
         let listening = Listening::open(&configuration.socket, configuration.user)?;
         let store = Store::open(&configuration.socket)
             .map_err(|error| ServeError::Socket(configuration.socket.with_extension("sock.state"), error))?;
-        let sampler = Sampler::start(nvml, inventory.devices.clone()).map_err(kernel("a thread"))?;
+        let sampler = Sampler::start(nvml, inventory).map_err(kernel("a thread"))?;
         let arbiter = Arbiter::new(inventory.devices.len(), registry.rules()).map_err(kernel("an eventfd"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| kernel("an epoll")(error.into()))?;
         let mut server = Self {
@@ -161,6 +165,7 @@ impl Server {
             arbiter,
             notifier: Notifier::from_environment(),
             driver_hangs: false,
+            driver_given_up: false,
             lists: Vec::new(),
             measures: Vec::new(),
             clients: HashMap::new(),
@@ -185,6 +190,7 @@ impl Server {
         server.watch_folder();
         server.take_document(inventory);
         server.start_audit();
+        server.take_drained();
         // Before anybody is let in: what is granted already must be known.
         server.take_back();
         Ok(server)
@@ -205,6 +211,7 @@ impl Server {
                 Err(error) => return Err(ServeError::Kernel("to wait", error.into())),
             }
             for event in events.drain(..) {
+                threads::test_fault("main");
                 self.handle(event.data.u64(), event.flags);
             }
             self.pass_time();
@@ -220,18 +227,7 @@ impl Server {
             TOKEN_EVERYBODY | TOKEN_ADMIN => self.accept_all(token == TOKEN_ADMIN),
             TOKEN_SIGNALS => self.take_signals(),
             TOKEN_FOLDER => self.folder_has_changed(),
-            TOKEN_SAMPLE => {
-                let sample = self.sampler.take();
-                self.sample = sample.devices;
-                if std::mem::take(&mut self.driver_hangs) {
-                    log::line(LogLevel::Info, format_args!("the driver answers again"));
-                }
-                self.answer_measures(sample.answers);
-                self.reconciler.reconcile(&self.registry, &self.pages, &self.sample);
-                self.note_bypasses(Instant::now());
-                self.answer_lists(sample.answers, Instant::now());
-                self.shares.note(&self.registry, &self.pages, now_ns());
-            }
+            TOKEN_SAMPLE => self.take_sample(Instant::now()),
             // A connection has twice its number as token, its death notice one more.
             token if token % 2 == 1 => self.buried(ConnectionId(token / 2)),
             token => self.serve(ConnectionId(token / 2), flags),
@@ -274,16 +270,13 @@ impl Server {
             self.perform(actions);
         }
         if self.reconciler.is_due(now, &self.registry) {
-            self.sampler.ask();
+            self.sampler.ask(now);
         }
+        self.watch_driver(now);
         self.drop_late_measures(now);
         self.keep_up(now);
         if self.lists.iter().any(|list| list.deadline <= now) {
-            if !std::mem::replace(&mut self.driver_hangs, true) {
-                let text =
-                    "the driver doesn't answer (NVML): what jobs hold beside what they asked for isn't seen meanwhile";
-                log::line(LogLevel::Warn, format_args!("{text}"));
-            }
+            self.note_silence();
             self.answer_lists(0, now);
         }
         if !self.registry.is_idle() {
@@ -308,7 +301,8 @@ impl Server {
         let schedule = self.registry.has_schedule().then(|| Instant::now() + SCHEDULE_LOOK);
         let paused = self.paused.front().map(|(until, _)| *until);
         let (upkeep, notices) = (self.upkeep.due(), self.notifier.due());
-        let all = [queue, lists, idle, measures, reconcile, accept, schedule, paused, notices, upkeep];
+        let driver = self.sampler.due();
+        let all = [queue, lists, idle, measures, reconcile, accept, schedule, paused, notices, upkeep, driver];
         let next = all.into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.

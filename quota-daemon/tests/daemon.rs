@@ -2,10 +2,14 @@
 
 #[path = "daemon/audit.rs"]
 mod audit;
+#[path = "daemon/begin.rs"]
+mod begin;
 #[path = "daemon/commands.rs"]
 mod commands;
 #[path = "daemon/compute.rs"]
 mod compute;
+#[path = "daemon/driver.rs"]
+mod driver;
 #[path = "daemon/figures.rs"]
 mod figures;
 #[path = "daemon/flood.rs"]
@@ -20,6 +24,8 @@ mod notify;
 mod player;
 #[path = "daemon/survival.rs"]
 mod survival;
+#[path = "daemon/threads.rs"]
+mod threads;
 
 use node::{GIB, Node, PATIENCE, admit, ask, eventually, next, signal, text};
 use quota_core::Bytes;

@@ -134,6 +134,9 @@ fn listed(name: *const c_char) -> Option<(Id, &'static CStr)> {
 
 /// The answer for a name of the list; `None` means that libc's own answer is right.
 fn judge_name(handle: *mut c_void, name: *const c_char, caller: *const c_void) -> Option<*const c_void> {
+    if !process::is_bound() {
+        return None;
+    }
     let Some((id, name)) = listed(name) else { return unknown(handle, name) };
     // An interposer behind us looks for its next one while we are calling it.
     if handle == libc::RTLD_NEXT && real::is_loaded() {

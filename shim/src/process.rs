@@ -16,7 +16,7 @@ use crate::pace::{self, Pace};
 use crate::pools::Pools;
 use crate::vmm::Vmm;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use parking_lot::Mutex;
 use quota_core::settings::{LogLevel, SettingError};
 use quota_core::{Mode, Settings};
@@ -80,6 +80,29 @@ pub(crate) fn hooks_active() -> bool {
         OFF => false,
         _ => !Inside::is_entered() && start() == ACTIVE,
     }
+}
+
+/// True once the process is bound: its libraries are, there is memory for each thread, and libc has the environment.
+///
+/// Look-ups may come before: an `ifunc` of the program is resolved while the program is being bound. Thread-local memory can't be
+/// touched then, and no setting be read. What is looked up then is libc's business; the exports that it finds are ours anyway.
+pub(crate) fn is_bound() -> bool {
+    unsafe extern "C" {
+        static environ: *const *const core::ffi::c_char;
+    }
+    static BOUND: AtomicBool = AtomicBool::new(false);
+    // What it guards has happened before by the loader's own order.
+    if BOUND.load(Ordering::Relaxed) {
+        return true;
+    }
+    // SAFETY: libc's variable; while there is one thread at most, or none changes it without the program's own care.
+    let has_environment = !unsafe { environ }.is_null();
+    // A program may have thrown its environment away since. Then Rust's own initialiser knows the arguments.
+    let is_bound = has_environment || std::env::args_os().next().is_some();
+    if is_bound {
+        BOUND.store(true, Ordering::Relaxed);
+    }
+    is_bound
 }
 
 /// True when look-ups are to be answered with our entry points.

@@ -46,12 +46,14 @@ pub enum AuditKind {
     Bypass,
     /// A device is there no more on which a tenant was granted something.
     Vanished,
+    /// The driver doesn't answer, or does again.
+    Driver,
     /// So many events could not be kept, this one's number being that of the last of them.
     Lost,
 }
 
 /// All kinds, with their words.
-pub const KINDS: [(AuditKind, &str); 19] = [
+pub const KINDS: [(AuditKind, &str); 20] = [
     (AuditKind::Started, "started"),
     (AuditKind::Stopped, "stopped"),
     (AuditKind::Asked, "asked"),
@@ -70,6 +72,7 @@ pub const KINDS: [(AuditKind, &str); 19] = [
     (AuditKind::Resumed, "resumed"),
     (AuditKind::Bypass, "bypass"),
     (AuditKind::Vanished, "vanished"),
+    (AuditKind::Driver, "driver"),
     (AuditKind::Lost, "lost"),
 ];
 
@@ -129,7 +132,7 @@ pub struct AuditEvent {
     /// The same, where it differs from one to the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub granted_by_device: Vec<DeviceTerms>,
-    /// `set`, `pause`, `resume`, `apply`, `approve`, `deny`, `reload` or `shutdown`.
+    /// `set`, `pause`, `resume`, `drain`, `apply`, `approve`, `deny`, `reload` or `shutdown`.
     pub change: Option<String>,
     /// Why, or what exactly, for people.
     pub reason: Option<String>,

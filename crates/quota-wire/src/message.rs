@@ -69,6 +69,17 @@ pub enum Request {
         /// Whose.
         tenant: String,
     },
+    /// Has the daemon let go of devices, and nobody new get a place there (admin). Answered, as the next, by [`Reply::Done`]
+    /// or [`Reply::Refused`]; which devices it has let go of is in [`DeviceRow::health`].
+    Drain {
+        /// Which, as for [`Admit::device`].
+        device: String,
+    },
+    /// Has it use them again (admin).
+    Undrain {
+        /// Which.
+        device: String,
+    },
     /// Has the tenant make room (admin). Answered by [`Reply::Done`] or [`Reply::Refused`].
     Interrupt {
         /// Whose processes.
@@ -462,6 +473,10 @@ pub struct DeviceRow {
     pub schedule: Vec<String>,
     pub driver: String,
     pub mig: String,
+    /// An administrator has it: nobody new gets a place there.
+    #[serde(default)]
+    pub drained: bool,
+    /// `ok`; `draining` and, once the daemon has let go of it, `drained`; what is wrong; or `unknown`.
     pub health: String,
 }
 

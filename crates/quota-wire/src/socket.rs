@@ -4,11 +4,13 @@
 use crate::message::PACKET_BYTES_MAX;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Descriptors that one packet may carry.
@@ -179,15 +181,61 @@ impl From<OwnedFd> for Connection {
     }
 }
 
-/// A listening socket at `path`, which must not exist, with permission bits `mode`.
+/// A listening socket at `path`, with permission bits `mode`, in the place of one that may be there.
+///
+/// Whoever finds it under its name is let in: it gets that only once it listens. Until then it has another one beside it, the
+/// same each time, so that what is left of one that was killed goes with the next. That two don't do so at once is the
+/// callers' business.
+///
+/// # Errors
+/// What the kernel says. The path is as it was then.
 pub fn listen(path: &Path, mode: u32) -> io::Result<OwnedFd> {
-    let address = Address::new(path)?;
+    // What is said of a long path is about the one that was asked for.
+    Address::new(path)?;
+    only_a_socket(path)?;
+    let fresh = fresh_name(path);
+    if only_a_socket(&fresh)? {
+        std::fs::remove_file(&fresh)?;
+    }
+    let listening = listen_under(&fresh, mode).and_then(|socket| {
+        std::fs::rename(&fresh, path)?;
+        Ok(socket)
+    });
+    if listening.is_err() {
+        let _ = std::fs::remove_file(&fresh);
+    }
+    listening
+}
+
+/// What a socket is called while it doesn't listen yet.
+fn fresh_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
+}
+
+/// True when there is a socket, and false when there is nothing. Anything else is somebody's, and left alone.
+fn only_a_socket(path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Ok(data) if data.file_type().is_socket() => Ok(true),
+        Ok(_) => {
+            let text = format!("there is something at {} that is no socket", path.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn listen_under(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    // Held until it is bound, since the name may go by way of it.
+    let (address, _folder) = Address::of_any_length(path)?;
     let socket = new_socket()?;
     // SAFETY: the address outlives the call and its length is its own.
     if unsafe { libc::bind(socket.as_raw_fd(), address.raw(), address.length) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode))?;
     // SAFETY: plain system call on our own descriptor.
     if unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) } != 0 {
         return Err(io::Error::last_os_error());
@@ -271,6 +319,20 @@ impl Address {
             *to = *from as libc::c_char;
         }
         Ok(Self { inner, length: size_of::<libc::sockaddr_un>() as libc::socklen_t })
+    }
+
+    /// That of a path which may be a little too long for one: then by way of its folder, which is open for as long as what
+    /// comes with it.
+    fn of_any_length(path: &Path) -> io::Result<(Self, Option<File>)> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok((Self::new(path)?, None)) };
+        match Self::new(path) {
+            Ok(address) => Ok((address, None)),
+            Err(_) => {
+                let folder = File::open(folder)?;
+                let through = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+                Ok((Self::new(&through)?, Some(folder)))
+            }
+        }
     }
 
     fn raw(&self) -> *const libc::sockaddr {
@@ -357,31 +419,4 @@ impl IntoWire for io::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::message::{Reply, Request};
-
-    #[test]
-    fn a_packet_arrives_with_its_descriptors() {
-        let (a, b) = Connection::pair().expect("a pair");
-        let file = crate::memory::anonymous_file(c"test", 4096).expect("a memfd");
-        a.send(&Request::About, &[file.as_fd(), file.as_fd()]).expect("sent");
-        let (request, descriptors): (Request, _) = b.receive().expect("received");
-        assert_eq!((request, descriptors.len()), (Request::About, 2));
-        assert_eq!(crate::memory::file_bytes(descriptors[1].as_fd()).expect("a file"), 4096);
-    }
-
-    #[test]
-    fn silence_junk_and_hang_ups_are_told_apart() {
-        let (a, b) = Connection::pair().expect("a pair");
-        assert!(matches!(b.receive::<Request>(), Err(WireError::WouldBlock)));
-        let soon = Instant::now() + Duration::from_millis(5);
-        assert!(matches!(b.receive_until::<Request>(soon), Err(WireError::TimedOut)));
-        a.send(&"junk", &[]).expect("sent");
-        assert!(matches!(b.receive::<Request>(), Err(WireError::Malformed(_))));
-        a.send(&Request::Apply { document: "x".repeat(PACKET_BYTES_MAX) }, &[]).expect_err("too large");
-        drop(a);
-        assert!(matches!(b.receive::<Request>(), Err(WireError::Closed)));
-        assert!(matches!(b.send(&Reply::Done { message: String::new() }, &[]), Err(WireError::Closed)));
-    }
-}
+mod tests;

@@ -52,6 +52,7 @@ impl Readers {
         }
         let (count, rule) = (Arc::clone(&self.0), rule.clone());
         let work = move || {
+            crate::threads::test_fault("audit-history");
             let mut sender = Sender { connection, rows: Vec::new(), bytes: 0 };
             if let Err(error) = read(&rule, &wanted, &mut sender).and_then(|()| sender.send(true)) {
                 let reason = format!("old audit events could not all be told: {error}");

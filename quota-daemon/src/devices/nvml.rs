@@ -149,7 +149,7 @@ impl Nvml {
 
     /// What these devices say now.
     pub fn sample(&self, devices: &[Device]) -> Vec<DeviceSample> {
-        self.each(devices, |device, handle| self.sample_one(device, handle))
+        (0..devices.len()).map(|device| self.sample_one(devices, device)).collect()
     }
 
     /// The version of the library itself.
@@ -229,18 +229,24 @@ impl Nvml {
         if known { memory.reserved } else { 0 }
     }
 
-    fn sample_one(&self, device: &Device, handle: Result<Handle, NvmlError>) -> DeviceSample {
-        let handle = match handle {
+    /// What one of these devices says now.
+    pub(super) fn sample_one(&self, devices: &[Device], device: usize) -> DeviceSample {
+        let failing = |error: String| DeviceSample { error: Some(error), ..DeviceSample::default() };
+        let handle = match self.find(devices, device) {
             Ok(handle) => handle,
-            Err(error) => return DeviceSample { error: Some(error.to_string()), ..DeviceSample::default() },
+            Err(error) => return failing(error.to_string()),
         };
+        let uuid = &devices[device].uuid_text;
+        if let Some(now) = self.device_text("nvmlDeviceGetUUID", handle).ok().filter(|now| now != uuid) {
+            return failing(format!("device {device} is {now} now; restart gpuquotad"));
+        }
         let (used, error) = match self.memory(handle) {
             Ok(memory) => (Some(Bytes(memory.used)), None),
             Err(error) => (None, Some(error.to_string())),
         };
         let mut processes = Vec::new();
         // Those on a divided device are its instances'.
-        for kind in if device.is_divided { &[][..] } else { &["Compute", "Graphics"] } {
+        for kind in if devices[device].is_divided { &[][..] } else { &["Compute", "Graphics"] } {
             for (pid, bytes) in self.processes(handle, kind) {
                 // A process that computes and draws is in both lists, with the same memory.
                 if !processes.iter().any(|(known, _)| *known == pid) {
@@ -248,16 +254,21 @@ impl Nvml {
                 }
             }
         }
-        DeviceSample { used, processes, utilisation: None, error }
+        DeviceSample { used, processes, error, ..DeviceSample::default() }
     }
 
     /// What processes used lately of these devices: by device, percent by pid; none where the driver doesn't say.
-    #[allow(clippy::disallowed_methods)] // NVML's time stamps are of the wall clock.
     pub fn utilisation(&self, devices: &[Device]) -> Vec<Utilisation> {
+        (0..devices.len()).map(|device| self.utilisation_one(devices, device)).collect()
+    }
+
+    /// The same of one of them.
+    #[allow(clippy::disallowed_methods)] // NVML's time stamps are of the wall clock.
+    pub(super) fn utilisation_one(&self, devices: &[Device], device: usize) -> Utilisation {
         let since_us =
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(UTILISATION_AGE_MAX);
         let since_us = u64::try_from(since_us.as_micros()).unwrap_or(u64::MAX);
-        self.each(devices, |_, handle| self.utilisation_of(handle.ok()?, since_us))
+        self.utilisation_of(self.find(devices, device).ok()?, since_us)
     }
 
     fn utilisation_of(&self, handle: Handle, since_us: u64) -> Utilisation {

@@ -106,7 +106,7 @@ impl Registry {
 
     /// What a job wants of its own tenant's memory on a device, where it waits for nothing else of it.
     fn owners_want(&self, job: &Job, device: usize) -> Option<u64> {
-        let whose = self.whose_is(job).ok().filter(|_| job.devices.contains(&device))?;
+        let whose = self.whose_is(job).ok().filter(|_| job.devices.contains(&device) && self.waits_for_room(job))?;
         let owner = whose.pool.or(whose.tenant).filter(|id| self.tenants[id].is_standing())?;
         let left = self.lendable(owner, device).0;
         match whose {

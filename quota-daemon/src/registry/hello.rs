@@ -1,6 +1,7 @@
 //! A process with the shim says hello: which tenant is it of, and on what terms?
 
 use super::admission::NoRoom;
+use super::drain::drained_in_words;
 use super::events::note;
 use super::pools::Whose;
 use super::queue::check_shares;
@@ -57,7 +58,12 @@ impl Registry {
     /// What a process asks for on those of its devices that are here.
     fn asks(&self, hello: &Hello) -> Vec<(usize, Ask)> {
         let devices = hello.devices.iter().take(DEVICES_MAX);
-        devices.filter_map(|device| Some((self.usable(&device.uuid)?, ask(hello, device)))).collect()
+        devices.filter_map(|device| Some((self.open_device(&device.uuid)?, ask(hello, device)))).collect()
+    }
+
+    /// A device on which somebody may have a place.
+    fn open_device(&self, uuid: &str) -> Option<usize> {
+        self.usable(uuid).filter(|index| !self.is_drained(*index))
     }
 
     /// What a process asks for beyond what its tenant has, in words: it doesn't get it, and somebody may want to know.
@@ -75,7 +81,13 @@ impl Registry {
         if self.memberships(peer.pid).len() >= MEMBERSHIPS_PER_PROCESS_MAX {
             return Err(format!("process {} has said hello too often", peer.pid));
         }
-        let sees: Vec<Option<usize>> = hello.devices.iter().map(|device| self.usable(&device.uuid)).collect();
+        let sees: Vec<Option<usize>> = hello.devices.iter().map(|device| self.open_device(&device.uuid)).collect();
+        // What it sees of drained devices is to it as those that nobody knows: it can't allocate there.
+        if let Some(drained) = hello.devices.iter().find_map(|device| self.usable(&device.uuid))
+            && sees.iter().all(Option::is_none)
+        {
+            return Err(drained_in_words(drained));
+        }
         self.knows_some(hello, &sees)?;
         let asks = self.asks(hello);
         let (tenant, fresh) = self.tenant_of(peer, hello, &asks)?;
@@ -180,7 +192,7 @@ impl Registry {
         let wants: Vec<(usize, Quota)> = wants.into_iter().filter(|(index, _)| sees.contains(index)).collect();
         self.fits(&self.needs(Some(id), &sees, &wants), whose, true).map_err(|no_room| no_room.to_string())?;
         // Nor does a process that asks nobody but the shim get before those who wait.
-        let ahead = || self.waiting.iter().map(|waiting| &waiting.job);
+        let ahead = || self.waiting.iter().map(|waiting| &waiting.job).filter(|job| self.waits_for_room(job));
         let allowed = &self.tenants[&id].apart.allowed;
         if wants.iter().any(|(index, _)| self.behind(*index, whose, &wants, allowed, ahead()).is_some()) {
             return Err(format!("{} jobs wait for room before it", self.waiting.len()));

@@ -7,8 +7,8 @@ use super::{Member, Registry, SharedDevice, Tenant, TenantId};
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::ProcessRow;
 
-/// The state of a process whose devices are there no more.
-const LOST: &str = "lost";
+/// The state of a process whose devices are there no more, or are drained.
+pub(super) const LOST: &str = "lost";
 
 impl Tenant {
     /// True for a device that was lost to it, and is there again.

@@ -58,6 +58,7 @@ impl Registry {
 
     fn has_room(&self, needs: &[(usize, Quota)], whose: Whose, devices: &[usize], job: &Job) -> Result<(), NoRoom> {
         self.fits(needs, whose, true)?;
+        self.takes_anybody(devices)?;
         let left = whose.tenant.map_or(Ok(()), |id| self.leaves_something(id, devices));
         left.map_err(NoRoom::NotNow)?;
         self.is_apart(devices, whose, &job.allowed)

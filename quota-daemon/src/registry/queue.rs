@@ -217,7 +217,7 @@ impl Registry {
     fn first_to_leave(&self) -> Result<(usize, Result<Plan, String>), Vec<String>> {
         let mut reasons = Vec::new();
         for (at, waiting) in self.waiting.iter().enumerate() {
-            let ahead = self.waiting.range(..at).map(|waiting| &waiting.job);
+            let ahead = self.waiting.range(..at).map(|waiting| &waiting.job).filter(|job| self.waits_for_room(job));
             let reason = match self.plan(&waiting.job, ahead) {
                 Ok(plan) => return Ok((at, Ok(plan))),
                 Err(NoRoom::Never(reason)) => return Ok((at, Err(reason))),

@@ -1,5 +1,7 @@
 //! What people see: processes and devices as rows.
 
+use super::drain::drained_in_words;
+use super::lost::LOST;
 use super::{ConnectionId, Member, Origin, Registry, Tenant, TenantId};
 use crate::devices::DeviceSample;
 use crate::shares::{ComputeClaim, Shares, seconds, tenths};
@@ -31,6 +33,8 @@ pub struct View<'a> {
     pub sample: &'a [DeviceSample],
     /// What was seen of the use of devices.
     pub shares: &'a Shares,
+    /// What is wrong with the driver, so that what it said is old.
+    pub trouble: Option<&'a str>,
     /// The time, in nanoseconds of the monotonic clock.
     pub now_ns: u64,
 }
@@ -111,7 +115,6 @@ impl Registry {
             let charged = self.tenants.keys().map(|id| self.charged(*id, index, view.usage).0).sum();
             let token = tokens.get(index).copied().unwrap_or_default();
             let holder = self.tenants.iter().find(|(id, _)| Some(id.number()) == token.holder);
-            let error = seen.and_then(|seen| seen.error.clone());
             DeviceRow {
                 device: index as u32,
                 uuid: device.uuid_text.clone(),
@@ -134,12 +137,22 @@ impl Registry {
                 schedule: self.variant_names().into_iter().map(str::to_owned).collect(),
                 driver: self.driver.clone(),
                 mig: device.mig.clone(),
-                health: error.unwrap_or_else(|| {
-                    if seen.is_some_and(|seen| seen.used.is_some()) { "ok" } else { "unknown" }.to_owned()
-                }),
+                drained: self.is_drained(index),
+                health: self.health(index, view),
             }
         };
         self.devices.iter().enumerate().map(row).collect()
+    }
+
+    /// How it is with a device, in a few words.
+    fn health(&self, index: usize, view: &View<'_>) -> String {
+        let seen = view.sample.get(index);
+        if self.is_drained(index) {
+            // Until the daemon has let go of it.
+            return if seen.is_some_and(|seen| seen.let_go) { "drained" } else { "draining" }.to_owned();
+        }
+        let error = view.trouble.map(str::to_owned).or_else(|| seen.and_then(|seen| seen.error.clone()));
+        error.unwrap_or_else(|| if seen.is_some_and(|seen| seen.used.is_some()) { "ok" } else { "unknown" }.to_owned())
     }
 
     /// The share of a device's time that was used lately, by members and by others; none where nothing is known.
@@ -183,7 +196,7 @@ impl Registry {
             let overhead = Bytes(usage.overhead(id, member.slot, index).0.min(charged.0) + beyond);
             let row = self.member_row(id, member, index, charged, overhead);
             let row = ProcessRow { memory_resident_bytes: driver.map(|bytes| bytes.0), ..row };
-            rows.push(with_compute(row, tenant, name, view));
+            rows.push(self.unless_lost(with_compute(row, tenant, name, view)));
         };
         for index in (0..self.devices.len()).filter(|index| !tenant.has_lost(&self.devices[*index])) {
             let charged = Bytes(usage.charged(id, member.slot, index).0.min(self.devices[index].total.0));
@@ -197,11 +210,19 @@ impl Registry {
             && let Some(first) = member.sees.first()
         {
             let row = self.member_row(id, member, *first, Bytes(0), Bytes(0));
-            rows.push(with_compute(row, tenant, name, view));
+            rows.push(self.unless_lost(with_compute(row, tenant, name, view)));
         }
         if rows.len() == before {
             rows.extend(Self::lost_rows(tenant, member));
         }
+    }
+
+    /// A process on a device that is drained: it goes on there for as long as the driver lets it.
+    fn unless_lost(&self, row: ProcessRow) -> ProcessRow {
+        let Some(device) = row.device.map(|device| device as usize).filter(|device| self.is_drained(*device)) else {
+            return row;
+        };
+        ProcessRow { state: LOST.to_owned(), state_reason: Some(drained_in_words(device)), ..row }
     }
 
     fn member_row(&self, id: TenantId, member: &Member, index: usize, charged: Bytes, overhead: Bytes) -> ProcessRow {

@@ -4,6 +4,7 @@ mod audit;
 mod borrow;
 mod compute;
 mod document;
+mod drain;
 mod dynamic;
 mod identity;
 mod interrupt;

@@ -106,7 +106,7 @@ impl Server {
     pub(super) fn record(&mut self, event: AuditEvent) {
         let level = match event.event {
             AuditKind::Started | AuditKind::Asked => LogLevel::Debug,
-            AuditKind::Bypass | AuditKind::Vanished => LogLevel::Warn,
+            AuditKind::Bypass | AuditKind::Vanished | AuditKind::Driver => LogLevel::Warn,
             _ => LogLevel::Info,
         };
         let event = cleaned(event);

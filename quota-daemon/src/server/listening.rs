@@ -41,7 +41,8 @@ pub(super) enum Found {
 }
 
 impl Listening {
-    /// Listens at `socket` and beside it. Sockets that a dead daemon has left are replaced.
+    /// Listens at `socket` and beside it. Sockets that a dead daemon has left are replaced. That for everybody comes last:
+    /// whoever can connect to it can to both.
     pub(super) fn open(socket: &Path, user: bool) -> Result<Self, ServeError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -55,10 +56,10 @@ impl Listening {
         let Some(lock) = lock else { return Err(ServeError::AnotherAnswers(socket.to_owned())) };
         let admin_path = admin_socket(socket);
         for path in [socket, &admin_path] {
-            clear(path)?;
+            nobody_listens(path)?;
         }
-        let everybody = listen(socket, mode(0, user)).map_err(failed(socket))?;
         let admin = listen(&admin_path, mode(1, user)).map_err(failed(&admin_path))?;
+        let everybody = listen(socket, mode(0, user)).map_err(failed(socket))?;
         let paths = [socket.to_owned(), admin_path];
         let identities = paths.each_ref().map(|path| identity(path));
         let folder = identity(folder_of(socket));
@@ -97,7 +98,7 @@ impl Listening {
             let pid = credentials(other.as_fd()).map_or(0, |peer| peer.pid);
             return Some(Found::Rival(path, pid));
         }
-        let made = clear(&path).map_err(|error| error.to_string()).and_then(|()| {
+        let made = nobody_listens(&path).map_err(|error| error.to_string()).and_then(|()| {
             let socket = listen(&path, mode(which, self.user)).map_err(|error| error.to_string())?;
             *if which == 0 { &mut self.everybody } else { &mut self.admin } = socket;
             Ok(())
@@ -170,15 +171,15 @@ fn take_lock(path: &Path) -> io::Result<Option<std::fs::File>> {
     }
 }
 
-/// Removes a socket that nobody listens on. Anything else at its path is left alone.
-fn clear(path: &Path) -> Result<(), ServeError> {
-    let failed = |error| ServeError::Socket(path.to_owned(), error);
+/// Says whether ours can take the place of what is there. Anything but a socket is left alone.
+fn nobody_listens(path: &Path) -> Result<(), ServeError> {
     let Ok(data) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !std::os::unix::fs::FileTypeExt::is_socket(&data.file_type()) {
-        return Err(failed(io::Error::new(io::ErrorKind::AlreadyExists, "there is something that is no socket")));
+        let error = io::Error::new(io::ErrorKind::AlreadyExists, "there is something that is no socket");
+        return Err(ServeError::Socket(path.to_owned(), error));
     }
     if Connection::connect(path, Instant::now()).is_ok() {
         return Err(ServeError::AnotherAnswers(path.to_owned()));
     }
-    std::fs::remove_file(path).map_err(failed)
+    Ok(())
 }

@@ -100,6 +100,8 @@ impl Server {
                 let reason = clean(&reason.unwrap_or_default());
                 self.registry.approve(number, deny.then_some(reason.as_str()), &mut actions)
             }
+            Request::Drain { device } => self.drain(&device, true, &mut actions),
+            Request::Undrain { device } => self.drain(&device, false, &mut actions),
             Request::Apply { document } => self.apply(&document, &mut actions),
             Request::Preview { document } => Document::parse(&document)
                 .and_then(Document::with_secrets)
@@ -128,6 +130,8 @@ impl Server {
             Request::Set(change) => ("set", Some(&change.tenant), self.registry.asked_by(change)),
             Request::Pause { tenant } => ("pause", Some(tenant), None),
             Request::Resume { tenant } => ("resume", Some(tenant), None),
+            Request::Drain { .. } => ("drain", None, None),
+            Request::Undrain { .. } => ("resume", None, None),
             Request::Apply { .. } => ("apply", None, None),
             Request::Approve { .. } => ("approve", None, None),
             _ => ("shutdown", None, None),
@@ -244,7 +248,7 @@ impl Server {
             let reason = "only a member can be measured".to_owned();
             return self.send(connection, Reply::Refused { reason });
         }
-        let asked = self.sampler.ask();
+        let asked = self.sampler.ask(Instant::now());
         self.measures.retain(|measure| measure.connection != connection);
         let deadline = Instant::now() + SAMPLE_WAIT_MAX;
         self.measures.push(Measure { connection, sequence, asked, deadline });
@@ -274,7 +278,7 @@ impl Server {
 
     /// Asks the driver first; the answer follows when it has said something, or has been silent for too long.
     fn list(&mut self, id: ConnectionId, of: Of) {
-        let asked = self.sampler.ask_utilisation();
+        let asked = self.sampler.ask_utilisation(Instant::now());
         // A driver that hangs has been waited for once already.
         let patience = if self.driver_hangs { Duration::ZERO } else { SAMPLE_WAIT_MAX };
         self.lists.retain(|waiting| waiting.connection != id);
@@ -287,24 +291,26 @@ impl Server {
         let is_due = |list: &List| list.asked <= answers || list.deadline <= now;
         let (due, left): (Vec<_>, Vec<_>) = self.lists.drain(..).partition(is_due);
         self.lists = left;
+        let trouble = self.driver_trouble(now);
+        let trouble = trouble.as_deref();
         for List { connection, of, .. } in due {
             match of {
                 Of::Processes => {
                     let describe = |pid: u32| Some((user(pid)?, command(pid), started(pid)));
-                    let rows = self.registry.process_rows(&self.view(), &describe);
+                    let rows = self.registry.process_rows(&self.view(trouble), &describe);
                     self.send_rows(connection, rows, |rows, last| Reply::Processes { rows, last });
                 }
                 Of::Devices => {
                     let tokens: Vec<Token> = (0..self.sample.len()).map(|device| self.token(device)).collect();
-                    let rows = self.registry.device_rows(&self.view(), &tokens);
+                    let rows = self.registry.device_rows(&self.view(trouble), &tokens);
                     self.send_rows(connection, rows, |rows, last| Reply::Devices { rows, last });
                 }
             }
         }
     }
 
-    fn view(&self) -> View<'_> {
-        View { usage: &self.pages, sample: &self.sample, shares: &self.shares, now_ns: now_ns() }
+    fn view<'a>(&'a self, trouble: Option<&'a str>) -> View<'a> {
+        View { usage: &self.pages, sample: &self.sample, shares: &self.shares, trouble, now_ns: now_ns() }
     }
 
     fn token(&self, device: usize) -> Token {

@@ -126,6 +126,7 @@ impl Server {
         if let Some(applied) = &self.upkeep.applied {
             let _ = self.store.keep_document(applied);
         }
+        let _ = self.store.keep_drained(self.registry.drained_uuids());
         self.registry.all_changed();
         self.keep_changes();
         log::line(LogLevel::Warn, format_args!("the records were removed by somebody; they are made again"));

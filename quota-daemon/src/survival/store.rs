@@ -11,6 +11,7 @@ use crate::log;
 use crate::registry::TenantRecord;
 use quota_core::settings::LogLevel;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -47,6 +48,7 @@ pub struct Store<D = Folder> {
 }
 
 const DOCUMENT: &str = "document.json";
+const DRAINED: &str = "drained.json";
 /// Ending of a file that is being written.
 const FRESH: &str = ".new";
 
@@ -112,6 +114,30 @@ impl<D: Disk> Store<D> {
         match self.disk.read(DOCUMENT) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(io::Error::from),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Keeps which devices are drained, by their UUIDs; or says why it can't, and tries again later.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn keep_drained(&mut self, uuids: &BTreeSet<String>) -> io::Result<()> {
+        let task = match uuids.is_empty() {
+            true => Task::Remove,
+            false => Task::Write { bytes: serde_json::to_vec(uuids).map_err(io::Error::other)?, lasting: true },
+        };
+        self.try_now(DRAINED.to_owned(), task)
+    }
+
+    /// Which devices are drained; none, most of the time.
+    ///
+    /// # Errors
+    /// When that can't be read.
+    pub fn drained(&self) -> io::Result<BTreeSet<String>> {
+        match self.disk.read(DRAINED) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
             Err(error) => Err(error),
         }
     }

@@ -5,7 +5,7 @@ use quota_wire::message::{
 };
 use quota_wire::socket::Connection;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -69,12 +69,12 @@ impl Node {
     }
 
     pub(crate) fn connect(&self) -> Connection {
-        listening(&self.socket())
+        Connection::connect(&self.socket(), Instant::now() + PATIENCE).expect("it listens")
     }
 
     pub(crate) fn administer(&self) -> Connection {
         let path = self.folder.join("gpuquota-admin.sock");
-        listening(&path)
+        Connection::connect(&path, Instant::now() + PATIENCE).expect("it listens")
     }
 
     pub(crate) fn devices(&self) -> Vec<DeviceRow> {
@@ -207,16 +207,4 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a pid");
     rustix::process::kill_process(pid, signal).expect("it lives");
-}
-
-/// A connection to a daemon that starts: its socket has a name a moment before it listens.
-fn listening(path: &Path) -> Connection {
-    let limit = Instant::now() + PATIENCE;
-    loop {
-        match Connection::connect(path, limit) {
-            Ok(connection) => return connection,
-            Err(error) => assert!(Instant::now() < limit, "it listens: {error:?}"),
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

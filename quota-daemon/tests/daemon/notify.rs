@@ -35,7 +35,7 @@ fn said(manager: &UnixDatagram) -> Option<String> {
 }
 
 /// The next thing said that is no sign of life.
-fn news(manager: &UnixDatagram) -> String {
+pub(crate) fn news(manager: &UnixDatagram) -> String {
     loop {
         let text = said(manager).expect("something is said");
         if text != "WATCHDOG=1" {

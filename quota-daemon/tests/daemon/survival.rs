@@ -329,38 +329,7 @@ fn another_protocol_is_refused_with_the_side_to_update() {
     assert!(reason.contains("newer daemon"), "{reason}");
 }
 
-/// A daemon that is missing a thread is none: it ends, and the next one takes its members back.
-#[test]
-#[cfg(debug_assertions)] // What makes a thread die isn't in builds for use.
-fn a_daemon_of_which_a_thread_dies_ends_as_a_whole() {
-    for thread in ["sampler", "arbiter", "audit"] {
-        let mut node = Node::bare();
-        let document = node.folder.join("document.yaml");
-        let content = format!("audit: {{path: {}}}\n", node.folder.join("audit.jsonl").display());
-        std::fs::write(&document, content).expect("writable");
-        let arguments = ["--config", document.to_str().expect("ASCII")];
-        node.start_with("l4-24gb", &arguments);
-        let mut outside = Outside::join(&node, "t");
-        outside.tell("attach");
-        let mut daemon = node.daemon.take().expect("started");
-        daemon.kill().expect("it lives");
-        daemon.wait().expect("a child");
-        let mut command = node.command("l4-24gb", &arguments);
-        let dying = command.env("GPUQUOTA_TEST_THREAD_DIES", thread).stderr(Stdio::piped()).spawn();
-        // It has a member at once, of which it asks the driver and tells the arbiter.
-        let dying = node.daemon.insert(dying.expect("it starts"));
-        eventually("it ends", || dying.try_wait().expect("a child").is_some());
-        let done = node.daemon.take().expect("just put").wait_with_output().expect("it has ended");
-        assert!(
-            !done.status.success() && text(&done.stderr).contains(&format!("the thread {thread} dies")),
-            "{done:?}"
-        );
-        node.start_with("l4-24gb", &arguments);
-        assert_eq!(members(&node).len(), 1, "{thread}: the next one has the member");
-    }
-}
-
-/// A driver that hangs keeps nobody from getting a place, and is told of.
+/// Report 19.07: a driver that hangs keeps nobody from getting a place, and is told of.
 #[test]
 fn a_driver_that_hangs_stops_no_admission() {
     let mut node = Node::bare();
@@ -386,7 +355,7 @@ fn a_driver_that_hangs_stops_no_admission() {
     assert!(std::fs::read_to_string(&log).expect("written").contains("the driver doesn't answer"));
 }
 
-/// A driver that has lost its device: who has a place keeps it, people are told, and the log doesn't fill.
+/// Report 19.10: a driver that has lost its device: who has a place keeps it, people are told, and the log doesn't fill.
 #[test]
 fn a_device_that_fails_in_between_takes_no_grant_away() {
     let mut node = Node::bare();

@@ -9,6 +9,7 @@ mod daemons;
 mod demo;
 mod demo_job;
 mod doctor;
+mod drain;
 mod environment;
 mod job;
 mod mover;
@@ -64,8 +65,9 @@ fn main() -> ExitCode {
         Command::Ps(options) => show::processes(options.output),
         Command::Devices(options) => show::devices(options.output),
         Command::Set(options) => set::set(&options),
-        Command::Pause(options) => set::pause(&options.tenant, true),
-        Command::Resume(options) => set::pause(&options.tenant, false),
+        Command::Pause(options) => set::pause(&options.tenant),
+        Command::Resume(options) => drain::resume(&options.name),
+        Command::Drain(options) => drain::drain(&options),
         Command::Apply(options) => set::apply(&options.file, options.dry_run),
         Command::Approve(options) => approve::approve(&options),
         Command::Audit(options) => audit::audit(&options),

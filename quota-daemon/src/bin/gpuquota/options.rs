@@ -29,7 +29,8 @@ pub(crate) enum Command {
     /// SHARE, CAP and GUARANTEE are percent of the device's time, SHARE over the last second. THROTTLED is the time for which the
     /// process was held back by its cap, WAITED that in which it waited for its turn, WAITING the threads that do so now.
     /// STATE is running, waiting (for its turn), throttled (by its cap), paused, idle, unmanaged (no quota) or foreign
-    /// (no member); of a job that makes room for another one, notified, interrupted, checkpointed or ending, with the reason in
+    /// (no member); of a job that makes room for another one, notified, interrupted, checkpointed or ending, and on a device
+    /// that is drained lost, with the reason in
     /// the last column of -o wide. In JSON, names end in their unit.
     Ps(ShowOptions),
     /// Show the devices: capacity, granted, used, compute, driver, MIG, health
@@ -45,8 +46,16 @@ pub(crate) enum Command {
     ///
     /// It goes on with gpuquota resume.
     Interrupt(InterruptOptions),
-    /// Give a tenant back what a pause or an interruption took, as soon as there is room
-    Resume(TenantOptions),
+    /// Have the daemon let go of a device, to divide, reset or take it out; nobody new gets a place there
+    ///
+    /// Jobs that are on it go on for as long as the driver lets them, and are shown as lost. It is the daemon of
+    /// GPUQUOTA_SOCKET, else the node's. The device is in use again with gpuquota resume, and not before: not under a restarted
+    /// daemon either.
+    Drain(DrainOptions),
+    /// Give a tenant back what a pause or an interruption took, as soon as there is room; or use a drained device again
+    ///
+    /// A name that is a tenant's is the tenant, whatever devices are called; the UUID of a device is always the device.
+    Resume(ResumeOptions),
     /// Replace the daemon's document; refused whole on one mistake
     ///
     /// It holds under a restarted daemon, too, until the file that the daemon was started with is changed, or read again
@@ -156,6 +165,22 @@ pub(crate) struct SetOptions {
 pub(crate) struct TenantOptions {
     /// Whose compute
     pub(crate) tenant: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ResumeOptions {
+    /// The tenant, or the device
+    #[arg(value_name = "TENANT|DEVICE")]
+    pub(crate) name: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DrainOptions {
+    /// Index, UUID, beginning of a UUID, product, a list of them with commas, or all
+    pub(crate) device: String,
+    /// How to show what was done: in words, or the devices as gpuquota devices does
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
 }
 
 #[derive(Args, Debug)]

@@ -1,4 +1,4 @@
-//! `set`, `pause`, `interrupt`, `resume` and `apply`: what the daemon has granted, changed.
+//! `set`, `pause`, `interrupt` and `apply`: what the daemon has granted, changed.
 
 use crate::Failure;
 use crate::daemons::{administer, all, ask, sockets, unexpected};
@@ -30,11 +30,10 @@ pub(crate) fn set(options: &SetOptions) -> Result<(), Failure> {
     tell(&administer(&socket)?, &Request::Set(change))
 }
 
-/// Withholds a tenant's compute, or gives it back.
-pub(crate) fn pause(tenant: &str, paused: bool) -> Result<(), Failure> {
+/// Withholds a tenant's compute.
+pub(crate) fn pause(tenant: &str) -> Result<(), Failure> {
     let socket = daemon_of(tenant)?;
-    let tenant = tenant.to_owned();
-    tell(&administer(&socket)?, &if paused { Request::Pause { tenant } } else { Request::Resume { tenant } })
+    tell(&administer(&socket)?, &Request::Pause { tenant: tenant.to_owned() })
 }
 
 /// Has a tenant make room.
@@ -46,7 +45,7 @@ pub(crate) fn interrupt(options: &InterruptOptions) -> Result<(), Failure> {
 }
 
 /// The socket of the daemon that has the tenant.
-fn daemon_of(tenant: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn daemon_of(tenant: &str) -> Result<PathBuf, Failure> {
     // A daemon that was named must answer; this says so in the words of the other commands.
     all()?;
     let mut with = Vec::new();
@@ -84,10 +83,14 @@ pub(crate) fn apply(file: &Path, dry_run: bool) -> Result<(), Failure> {
     // Read here first: what is wrong with the text needs no daemon to be said.
     Document::load(file).map_err(|error: DocumentError| wrong(&error.to_string()))?;
     let document = std::fs::read_to_string(file).map_err(|error| wrong(&error.to_string()))?;
-    let socket = std::env::var_os("GPUQUOTA_SOCKET").map_or_else(|| PathBuf::from(DEFAULT_SOCKET), PathBuf::from);
-    let connection = administer(&socket)?;
+    let connection = administer(&of_the_node())?;
     let request = if dry_run { Request::Preview { document } } else { Request::Apply { document } };
     tell(&connection, &request).map_err(|failure| wrong(&failure.text))
+}
+
+/// The socket of the daemon that the environment names, else of the node's.
+pub(crate) fn of_the_node() -> PathBuf {
+    std::env::var_os("GPUQUOTA_SOCKET").map_or_else(|| PathBuf::from(DEFAULT_SOCKET), PathBuf::from)
 }
 
 pub(crate) fn tell(connection: &Connection, request: &Request) -> Result<(), Failure> {

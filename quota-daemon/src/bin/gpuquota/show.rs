@@ -177,7 +177,7 @@ fn without_daemon() -> Result<Vec<DeviceRow>, Failure> {
     for (device, used) in sample.iter_mut().zip(nvml.utilisation(&inventory.devices)) {
         device.utilisation = used;
     }
-    let view = View { usage: &Nothing, sample: &sample, shares: &Shares::default(), now_ns: now_ns() };
+    let view = View { usage: &Nothing, sample: &sample, shares: &Shares::default(), trouble: None, now_ns: now_ns() };
     Ok(registry.device_rows(&view, &[]))
 }
 

@@ -53,21 +53,14 @@ impl Nvml {
         (0..most.min(INSTANCES_MAX)).filter_map(instance).collect()
     }
 
-    /// Does something with each device: found by its number, an instance by its UUID, since its number may become another's.
-    pub(super) fn each<T>(
-        &self,
-        devices: &[Device],
-        mut act: impl FnMut(&Device, Result<Handle, NvmlError>) -> T,
-    ) -> Vec<T> {
-        let mut index = 0;
-        let one = |device: &Device| {
-            if device.parent.is_some() {
-                return act(device, self.handle_of(&device.uuid_text));
-            }
-            index += 1;
-            act(device, self.handle(index - 1))
-        };
-        devices.iter().map(one).collect()
+    /// One of the devices that there were: by its number, which is NVML's where instances don't count; an instance by its UUID,
+    /// since its number may become another's.
+    pub(super) fn find(&self, devices: &[Device], device: usize) -> Result<Handle, NvmlError> {
+        if devices[device].parent.is_some() {
+            return self.handle_of(&devices[device].uuid_text);
+        }
+        let before = devices[..device].iter().filter(|device| device.parent.is_none()).count();
+        self.handle(before as c_uint)
     }
 
     fn handle_of(&self, uuid: &str) -> Result<Handle, NvmlError> {

@@ -100,6 +100,9 @@ impl Registry {
 
     /// What is missing for a job now; none for one that no interruption helps.
     fn missing(&self, job: &Job) -> Option<Missing> {
+        if !self.waits_for_room(job) {
+            return None;
+        }
         let whose = self.whose_is(job).ok()?;
         let wants = self.wants_of_job(job, whose).ok()?;
         let needs = self.needs(whose.tenant, &job.devices, &wants);
@@ -108,7 +111,8 @@ impl Registry {
             let quota = needs.iter().find(|(device, _)| device == index).map(|(_, quota)| *quota).unwrap_or_default();
             (*index, self.missing_on(*index, &quota, whose, class))
         };
-        let mut amounts: Vec<(usize, Amount)> = job.devices.iter().map(of).collect();
+        let mut amounts: Vec<(usize, Amount)> =
+            job.devices.iter().filter(|index| !self.is_drained(**index)).map(of).collect();
         // Of devices that it may choose, those on which the least is missing.
         amounts.sort_by_key(|(_, amount)| (amount.memory, amount.guarantee, amount.places));
         amounts.truncate(job.count.unwrap_or(usize::MAX));

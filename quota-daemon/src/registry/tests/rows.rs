@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 pub(super) fn view<'a>(usage: &'a dyn Usage, sample: &'a [DeviceSample]) -> View<'a> {
     static SHARES: LazyLock<Shares> = LazyLock::new(Shares::default);
-    View { usage, sample, shares: &SHARES, now_ns: 5_000_000_000 }
+    View { usage, sample, shares: &SHARES, trouble: None, now_ns: 5_000_000_000 }
 }
 
 /// What the process in slot 0 claims of its use of the device.

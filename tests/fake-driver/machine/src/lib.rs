@@ -10,6 +10,7 @@
 //! - `checkpoint`: processes that others stop, and whose memory they put aside;
 //! - `work`: what contexts are to do, and when it is done; `truth`: who had how much of a device;
 //! - `time`: which context the device serves when, as arithmetic;
+//! - `handles`: who holds a device through NVML;
 //! - `state`, `liveness`, `clock`: the shared file, who lives, and the time. All unsafe code is there.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -17,6 +18,7 @@
 mod activity;
 mod checkpoint;
 mod clock;
+mod handles;
 mod liveness;
 mod machine;
 mod managed;
@@ -30,6 +32,7 @@ mod work;
 pub use activity::{ProcessSample, Sample};
 pub use checkpoint::{CheckpointError, ProcessState};
 pub use clock::now_ns;
+pub use handles::Handle;
 pub use machine::{Machine, MachineError, OutOfMemory, ProcessUse};
 pub use models::{Board, DEVICES_MAX, DeviceSpec, Ecc, Instance, MODELS, Model, Profile, UNITS_MAX, parse_machine};
 pub use settings::{

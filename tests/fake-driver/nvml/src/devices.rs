@@ -2,7 +2,7 @@
 #![allow(non_snake_case)]
 
 use crate::args::{array, get_text, get_versioned, put, put_text, text_of};
-use crate::entry::machine;
+use crate::entry::{self, machine};
 use crate::types::{
     Answer, Code, nvmlDevice_t, nvmlPciInfo_t, nvmlPciInfo_v1_t, nvmlPciInfo_v2_t, nvmlPciInfoExt_v1_t, nvmlUUID_v1_t,
 };
@@ -31,7 +31,9 @@ impl Device {
         (0..).zip(machine().units()).map(|(index, spec)| Self { index, spec })
     }
 
+    /// Who has it holds the device until the last `nvmlShutdown`; of an instance, the device that it is a part of.
     pub(crate) fn handle(&self) -> nvmlDevice_t {
+        entry::hold(self.spec.instance.as_ref().map_or(self.index, |instance| instance.parent));
         without_provenance_mut(HANDLE_BASE + self.index)
     }
 

@@ -2,8 +2,10 @@
 
 use crate::types::{Answer, Code};
 use core::ffi::{c_char, c_int};
-use fake_machine::{Failures, Journal, Latencies, Machine};
+use fake_machine::{Failures, Handle, Journal, Latencies, Machine};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as Place;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -70,6 +72,8 @@ static MACHINE: OnceLock<Machine> = OnceLock::new();
 /// sees the machine that was there before it was raised (release).
 static USERS: AtomicU32 = AtomicU32::new(0);
 static CHANGING: Mutex<()> = Mutex::new(());
+/// The devices of which a handle was given out since the first `nvmlInit`.
+static HELD: Mutex<BTreeMap<usize, Handle>> = Mutex::new(BTreeMap::new());
 
 /// The machine; bodies that need it run after `nvmlInit`.
 pub(crate) fn machine() -> &'static Machine {
@@ -98,7 +102,22 @@ pub(crate) fn begin() -> Answer {
 /// Counts a user less. One too many is no error: the real library of driver 535 says so, its header not.
 pub(crate) fn end() {
     let _changing = CHANGING.lock();
-    USERS.store(USERS.load(Ordering::Relaxed).saturating_sub(1), Ordering::Release);
+    let users = USERS.load(Ordering::Relaxed).saturating_sub(1);
+    USERS.store(users, Ordering::Release);
+    if users == 0 {
+        HELD.lock().clear();
+    }
+}
+
+/// Opens a device's node, unless it is open.
+pub(crate) fn hold(device: usize) {
+    let mut held = HELD.lock();
+    if let Place::Vacant(free) = held.entry(device)
+        // A program without descriptors has a handle all the same: nobody sees that it has.
+        && let Ok(handle) = machine().hold(device)
+    {
+        free.insert(handle);
+    }
 }
 
 /// Runs the body of a call that has one.

@@ -87,6 +87,11 @@ impl MachineFile {
         self.file.as_fd()
     }
 
+    /// Device and inode of the file, which name the machine.
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
     /// False when the program closed the descriptor: then its locks are gone, and it tells nothing.
     pub(crate) fn is_intact(&self) -> bool {
         identity(self.file).is_ok_and(|identity| identity == self.identity)
