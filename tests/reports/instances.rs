@@ -175,6 +175,9 @@ fn the_numbers_are_the_instances_or_the_refusal_is_told() {
         let row = |at: usize| lines(&out, "instance").into_iter().rfind(|row| row[1] == all[at]).expect("an instance");
         let (total, left, used) = (6 * GIB, 6 * GIB - 1000 * MIB, 1000 * MIB);
         assert_eq!(row(1)[2..6], ["0".to_owned(), total.to_string(), left.to_string(), used.to_string()], "{name}");
+        let shown = lines(&out, "instance").into_iter().filter(|row| row[1] == all[1]);
+        let totals: Vec<String> = shown.map(|row| row[3].clone()).collect();
+        assert_eq!(totals, vec![total.to_string(); 1 + usize::from(first)], "{name}: whichever is asked first");
         let processes = lines(&out, "process");
         let own: Vec<_> = processes.iter().filter(|row| row[1] == pid.to_string()).collect();
         assert!(!own.is_empty() && own.iter().all(|row| row[3..] == ["5", "0"]), "{name}: {out}");
