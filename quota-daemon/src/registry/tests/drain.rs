@@ -84,7 +84,7 @@ fn who_waits_for_a_drained_device_is_in_nobodys_way() {
     node.admit(7, on("1", admit("small", "20GiB")));
     assert!(node.registry.tenant_named("small").is_some(), "it need not wait");
     node.closed(first);
-    let (process, _) = node.member(&peer(72, 7), hello(Some("process"), Some(1), 2));
+    let (process, _) = node.member(&peer(72, 7), hello(Some("process"), Some(20), 2));
     node.died(process);
     let (_, actions) = node.drain("0", false);
     assert!(granted(&actions).iter().all(|(_, name)| name != "both"), "there is no room yet: {actions:?}");
@@ -104,8 +104,10 @@ fn nobody_is_interrupted_for_a_drained_device() {
     }
     node.drain("0", true);
     let high = |name: &str| Admit { priority: Some("high".to_owned()), ..waiting(name, "60GiB") };
-    let reason = node.waits_for(on("0", high("urgent")));
-    assert!(reason.contains("device 0"), "{reason}");
+    for devices in ["0", "0,1"] {
+        let reason = node.waits_for(on(devices, high(&format!("urgent-{devices}").replace(',', "-"))));
+        assert!(reason.contains("on device") || reason.contains("device 0 is drained"), "{reason}");
+    }
     node.pass(9_000);
     assert_eq!((node.state("a"), node.state("b")), (None, None));
     // For one that may have either, room is made on the other one.
