@@ -115,3 +115,24 @@ fn nobody_is_interrupted_for_a_drained_device() {
     node.step();
     assert_eq!((node.state("a"), node.state("b")), (None, Some("notified")));
 }
+
+/// What divides a device anew ends its instances.
+#[test]
+fn instances_are_drained_with_their_device() {
+    use super::isolation::{divided_node, instance};
+    let mut node = divided_node("");
+    let (_, actions) = node.admit(7, on("1", admit("there", "1GiB")));
+    assert!(format!("{actions:?}").contains(&instance(1)), "{actions:?}");
+    let (message, _) = node.drain("0", true);
+    assert!(message.starts_with("device 0: drained; 1 tenant is still there (there);"), "{message}");
+    assert_eq!(node.registry.drained(), [true, true, true, true, false]);
+    assert!(node.refusal(7, on("2", admit("new", "1GiB"))).contains("device 2 is drained"));
+    let mut actions = Vec::new();
+    let part = node.registry.drain("2", false, &mut actions).expect_err("only with the whole");
+    assert_eq!(part, "device 2 is a part of device 0, which is drained: resume that");
+    assert_eq!(node.drain("0", false).0, "device 0: in use again");
+    let (message, _) = node.drain("3", true);
+    assert!(message.starts_with("device 3: drained, and nobody is there"), "{message}");
+    assert_eq!(node.registry.drained(), [false, false, false, true, false]);
+    assert_eq!(node.drain("0,3", false).0, "device 3: in use again");
+}

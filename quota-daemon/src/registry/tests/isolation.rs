@@ -288,14 +288,14 @@ fn divided() -> crate::devices::Inventory {
     inventory
 }
 
-fn divided_node(document: &str) -> Node {
+pub(super) fn divided_node(document: &str) -> Node {
     let mut node = Node::new(1, "");
     let document = Document::parse(document).expect("legal");
     node.registry = Registry::new(&divided(), &document, Overrides::default()).expect("it fits");
     node
 }
 
-fn instance(index: usize) -> String {
+pub(super) fn instance(index: usize) -> String {
     uuid(index).replace("GPU-", "MIG-")
 }
 
