@@ -33,15 +33,17 @@ use crate::peer::{Peer, is_container};
 use pools::Whose;
 use quota_core::compute::scheduler::Rules;
 use quota_core::settings::SECRET_FILE;
-use quota_core::{Bytes, Percent, Priority};
+use quota_core::{Bytes, Percent};
 use quota_wire::Secret;
 use quota_wire::audit::{AuditEvent, AuditKind};
 use quota_wire::message::Reply;
 use quota_wire::page::Quota;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use job::Ask;
+
 pub use devices::SharedDevice;
-pub use interrupt::{InterruptRules, InterruptionRecord};
+pub use interrupt::{InterruptRules, InterruptionRecord, Move};
 pub use isolation::ApartRecord;
 pub use record::{MemberRecord, ProcessRecord, TenantRecord};
 pub use rows::{MemberName, Token, Usage, View};
@@ -95,6 +97,8 @@ pub enum Action {
         /// It has been asked before.
         forced: bool,
     },
+    /// A tenant's memory is to be moved by the daemon; to be answered with [`Registry::moved_by_daemon`].
+    Move(Box<Move>),
     /// To be written down, and told in the log.
     Audit(Box<AuditEvent>),
     /// For the log: what is no event.
@@ -454,46 +458,6 @@ fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
-    }
-}
-
-impl TenantRule {
-    fn quota(&self, total: Bytes) -> Quota {
-        Quota {
-            memory_cap: self.memory.map(|size| size.on(total)),
-            compute_cap: self.compute,
-            guarantee: self.guarantee,
-            weight: self.weight.unwrap_or(WEIGHT_DEFAULT),
-            priority: self.priority,
-            dynamic: self.oversubscribe,
-            crowded: false,
-        }
-    }
-}
-
-/// An ask, as far as it concerns one device.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Ask {
-    memory: Option<Bytes>,
-    compute: Option<Percent>,
-    guarantee: Option<Percent>,
-    weight: Option<u32>,
-    priority: Option<Priority>,
-    dynamic: bool,
-}
-
-impl Ask {
-    /// The quota it would become on a device where the tenant has none yet.
-    fn on(self, device: &SharedDevice) -> Quota {
-        Quota {
-            memory_cap: self.memory.or_else(|| device.default_memory.map(|size| size.on(device.total))),
-            compute_cap: self.compute.or(device.default_compute),
-            guarantee: self.guarantee,
-            weight: self.weight.unwrap_or(WEIGHT_DEFAULT),
-            priority: self.priority.unwrap_or_default(),
-            dynamic: self.dynamic,
-            crowded: false,
-        }
     }
 }
 

@@ -4,6 +4,7 @@ mod audit;
 mod clients;
 mod interrupts;
 mod listening;
+mod movers;
 mod rates;
 mod requests;
 mod restart;
@@ -121,6 +122,8 @@ pub struct Server {
     stopping: bool,
     store: Store,
     upkeep: upkeep::Upkeep,
+    /// Children of ours that move memory.
+    movers: HashMap<ConnectionId, movers::Mover>,
     /// Jobs of an earlier daemon, of which only the process is left.
     adopted_jobs: HashMap<ConnectionId, ProcessRecord>,
     audit: Audit,
@@ -174,6 +177,7 @@ impl Server {
             stopping: false,
             store,
             upkeep: upkeep::Upkeep::default(),
+            movers: HashMap::new(),
             adopted_jobs: HashMap::new(),
             audit: Audit::new(crate::audit::file::now_ms(), std::process::id()),
             readers: HashMap::new(),
@@ -277,6 +281,7 @@ impl Server {
             self.sampler.ask();
         }
         self.drop_late_measures(now);
+        self.end_late_movers(now);
         self.keep_up(now);
         if self.lists.iter().any(|list| list.deadline <= now) {
             if !std::mem::replace(&mut self.driver_hangs, true) {
@@ -302,13 +307,14 @@ impl Server {
         let lists = self.lists.iter().map(|list| list.deadline).min();
         let idle = self.idle_since.zip(self.configuration.idle_exit).map(|(since, idle_exit)| since + idle_exit);
         let measures = self.measures.iter().map(|measure| measure.deadline).min();
+        let movers = self.movers.values().filter_map(|mover| mover.deadline).min();
         let reconcile = self.reconciler.due(&self.registry);
         let accept = self.accept_again_at.filter(|_| !self.accepting);
         // By the clock on the wall, which may be set: it is looked at, not waited for.
         let schedule = self.registry.has_schedule().then(|| Instant::now() + SCHEDULE_LOOK);
         let paused = self.paused.front().map(|(until, _)| *until);
         let (upkeep, notices) = (self.upkeep.due(), self.notifier.due());
-        let all = [queue, lists, idle, measures, reconcile, accept, schedule, paused, notices, upkeep];
+        let all = [queue, lists, idle, measures, movers, reconcile, accept, schedule, paused, notices, upkeep];
         let next = all.into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.
@@ -324,6 +330,9 @@ impl Server {
     /// The process of a member is dead.
     fn buried(&mut self, connection: ConnectionId) {
         self.notices.remove(&connection);
+        if self.has_ended_mover(connection) {
+            return;
+        }
         let job = self.adopted_jobs.remove(&connection);
         // A child may still hold the dead process's end.
         if let Some(client) = self.clients.remove(&connection) {
@@ -369,6 +378,10 @@ impl Server {
                 Action::Forget(tenant) => {
                     self.arbiter.remove(tenant);
                     self.pages.forget(tenant);
+                }
+                Action::Move(order) => {
+                    left.extend(self.start_mover(&order));
+                    self.keep_changes();
                 }
                 Action::Audit(event) => self.record(*event),
                 Action::End { member, forced } => self.end_process(member, forced),

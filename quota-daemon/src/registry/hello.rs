@@ -20,7 +20,36 @@ use quota_wire::page::Quota;
 impl Registry {
     /// Answers a hello. With a daemon, its word is final: a process can only ask for less than its tenant has.
     pub fn hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello, actions: &mut Vec<Action>) {
-        match self.try_hello(connection, peer, hello) {
+        let joined = self.try_hello(connection, peer, hello, None);
+        self.answer_hello(joined, connection, peer, hello, actions);
+    }
+
+    /// The same for a process of ours that moves memory of `tenant`.
+    pub fn hello_of_mover(
+        &mut self,
+        connection: ConnectionId,
+        peer: &Peer,
+        hello: &Hello,
+        tenant: TenantId,
+        actions: &mut Vec<Action>,
+    ) {
+        let is_there = self.tenants.contains_key(&tenant);
+        let joined = match is_there {
+            true => self.try_hello(connection, peer, hello, Some(tenant)),
+            false => Err("the tenant is gone".to_owned()),
+        };
+        self.answer_hello(joined, connection, peer, hello, actions);
+    }
+
+    fn answer_hello(
+        &mut self,
+        joined: Result<Welcome, String>,
+        connection: ConnectionId,
+        peer: &Peer,
+        hello: &Hello,
+        actions: &mut Vec<Action>,
+    ) {
+        match joined {
             Ok(welcome) => {
                 // Its page may be of a time when other things held.
                 actions.push(Action::Publish(welcome.tenant));
@@ -70,14 +99,20 @@ impl Registry {
         })
     }
 
-    fn try_hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello) -> Result<Welcome, String> {
+    fn try_hello(
+        &mut self,
+        connection: ConnectionId,
+        peer: &Peer,
+        hello: &Hello,
+        known: Option<TenantId>,
+    ) -> Result<Welcome, String> {
         check(hello)?;
         if self.memberships(peer.pid).len() >= MEMBERSHIPS_PER_PROCESS_MAX {
             return Err(format!("process {} has said hello too often", peer.pid));
         }
         let sees: Vec<Option<usize>> = hello.devices.iter().map(|device| self.device_with(&device.uuid)).collect();
         let asks = self.asks(hello);
-        let (tenant, fresh) = self.tenant_of(peer, hello, &asks)?;
+        let (tenant, fresh) = known.map_or_else(|| self.tenant_of(peer, hello, &asks), |known| Ok((known, false)))?;
         let joined = self.join(tenant, connection, peer, hello, &asks);
         if joined.is_err() && fresh {
             self.tenants.remove(&tenant);

@@ -1,13 +1,15 @@
-//! What `gpuquota run` asks for, checked.
+//! What `gpuquota run` asks for, checked; what asks and rules of the document are as quotas.
 
 use super::isolation::Allowed;
-use super::{Ask, Registry, SharedDevice};
+use super::{Registry, SharedDevice, WEIGHT_DEFAULT};
 use crate::devices::select;
+use crate::document::TenantRule;
 use crate::peer::{Peer, clean};
 use quota_core::settings::{PRIORITY_FORM, TENANT_FORM, parse_priority, parse_tenant};
-use quota_core::{MemorySize, Percent, Priority, units};
+use quota_core::{Bytes, MemorySize, Percent, Priority, units};
 use quota_wire::Secret;
 use quota_wire::message::{Admit, mismatch};
+use quota_wire::page::Quota;
 
 /// A job that wants a place.
 #[derive(Clone, PartialEq, Debug)]
@@ -125,5 +127,45 @@ impl Registry {
             on_interrupt: admit.on_interrupt,
             hears: admit.hears,
         })
+    }
+}
+
+impl TenantRule {
+    pub(super) fn quota(&self, total: Bytes) -> Quota {
+        Quota {
+            memory_cap: self.memory.map(|size| size.on(total)),
+            compute_cap: self.compute,
+            guarantee: self.guarantee,
+            weight: self.weight.unwrap_or(WEIGHT_DEFAULT),
+            priority: self.priority,
+            dynamic: self.oversubscribe,
+            crowded: false,
+        }
+    }
+}
+
+/// An ask, as far as it concerns one device.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Ask {
+    pub(super) memory: Option<Bytes>,
+    pub(super) compute: Option<Percent>,
+    pub(super) guarantee: Option<Percent>,
+    pub(super) weight: Option<u32>,
+    pub(super) priority: Option<Priority>,
+    pub(super) dynamic: bool,
+}
+
+impl Ask {
+    /// The quota it would become on a device where the tenant has none yet.
+    pub(super) fn on(self, device: &SharedDevice) -> Quota {
+        Quota {
+            memory_cap: self.memory.or_else(|| device.default_memory.map(|size| size.on(device.total))),
+            compute_cap: self.compute.or(device.default_compute),
+            guarantee: self.guarantee,
+            weight: self.weight.unwrap_or(WEIGHT_DEFAULT),
+            priority: self.priority.unwrap_or_default(),
+            dynamic: self.dynamic,
+            crowded: false,
+        }
     }
 }

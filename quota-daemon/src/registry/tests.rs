@@ -5,6 +5,7 @@ mod borrow;
 mod compute;
 mod document;
 mod dynamic;
+mod hands;
 mod identity;
 mod interrupt;
 mod isolation;

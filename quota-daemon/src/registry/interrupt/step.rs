@@ -122,6 +122,8 @@ impl Registry {
             }
             _ => {}
         }
+        // Who was to move its memory may be gone.
+        self.hand_over(id, actions);
         let stage = self.tenants[&id].interrupt.now.as_ref().map(|now| now.stage);
         if let Some(Stage::Settling { until_ms, parked }) = stage {
             self.settle(id, until_ms, parked, now_ms, usage, actions);
