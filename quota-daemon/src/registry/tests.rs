@@ -11,6 +11,7 @@ mod interrupt;
 mod isolation;
 mod model;
 mod order;
+mod owners;
 mod placement;
 mod pools;
 mod queue;
