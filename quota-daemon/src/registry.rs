@@ -25,6 +25,7 @@ mod pools;
 mod preview;
 mod queue;
 mod record;
+mod rest;
 mod rows;
 
 use crate::devices::{Inventory, parse_uuid};
@@ -221,6 +222,8 @@ pub struct Registry {
     now_ms: u64,
     /// By device, what owners miss of what they have lent, as their pages say.
     owed: Vec<Bytes>,
+    /// Processes that were refused for what is lent.
+    turned_away: Vec<rest::TurnedAway>,
     tenants_made: u64,
     /// Tenants of which something has changed that must survive.
     changed: record::Changed,
@@ -248,6 +251,7 @@ impl Registry {
             arrivals: 0,
             now_ms: 0,
             owed: vec![Bytes(0); inventory.devices.len()],
+            turned_away: Vec::new(),
             tenants_made: 0,
             changed: record::Changed::default(),
         };

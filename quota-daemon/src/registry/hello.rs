@@ -197,7 +197,11 @@ impl Registry {
             check_shares(quota)?;
         }
         let sees: Vec<usize> = asks.iter().map(|(index, _)| *index).collect();
-        self.fits(&self.needs(Some(id), &sees, &wants), whose, true).map_err(|no_room| no_room.to_string())?;
+        let needs = self.needs(Some(id), &sees, &wants);
+        if let Err(no_room) = self.fits(&needs, whose, true) {
+            self.turn_away(peer.pid, &needs, whose);
+            return Err(no_room.to_string());
+        }
         // Nor does a process that asks nobody but the shim get before those who wait.
         let ahead = || self.waiting.iter().map(|waiting| &waiting.job);
         let allowed = &self.tenants[&id].apart.allowed;
@@ -214,6 +218,7 @@ impl Registry {
         let slot = (0..SLOTS_MAX as u32)
             .find(|slot| !taken.contains(slot))
             .ok_or_else(|| format!("tenant {}: {SLOTS_MAX} processes are running already", tenant.name))?;
+        self.let_in(peer.pid);
         self.grant(id, &wants);
         let tenant = self.tenants.get_mut(&id).expect("the caller has found it");
         let binding = binding(tenant, asks, &self.devices);

@@ -31,7 +31,7 @@ impl Registry {
             self.let_go(id, now_ms, actions);
         }
         self.make_room(now_ms, usage, actions);
-        self.stirred = false;
+        self.stirred = self.has_to_reclaim();
     }
 
     /// When there is something to do for [`Registry::step_interruptions`].
