@@ -171,7 +171,9 @@ impl World {
     fn begin_process(&mut self) {
         let Some(job) = self.some_job().filter(|job| self.running[job].1.is_none()) else { return };
         let name = self.running[&job].0.clone();
-        let (process, actions) = self.node.hello(&peer(1000 + job.0 as u32, 7), hello(Some(&name), None, 1));
+        // One that asks for less binds all of its tenant for as long as it lives.
+        let less = Some(1 + self.dice.below(20)).filter(|gib| gib % 4 == 0);
+        let (process, actions) = self.node.hello(&peer(1000 + job.0 as u32, 7), hello(Some(&name), less, 1));
         if actions.iter().any(|action| matches!(action, Action::Welcome(_))) {
             self.running.insert(job, (name, Some(process)));
         }
