@@ -71,3 +71,31 @@ fn who_gives_nothing_back_is_ended() {
     let log = machine.gpuquota(&daemon, "audit -o json --event interrupted").run().out;
     assert!(log.contains("lab/large") && log.contains("the owner of what it has borrowed"), "{log}");
 }
+
+/// What nobody has been promised is lent as well, and had back by a job that needs it to start.
+#[test]
+fn the_free_rest_is_borrowed_and_given_back() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon_under(
+        "scheduling: {grace: 60s, reclaim: terminate}\ntenants: [{name: lab, memory: 40GiB, borrow: true}]\n",
+    );
+    let granted = || {
+        let rows: Vec<Value> =
+            serde_json::from_str(&machine.gpuquota(&daemon, "devices -o json").run().out).expect("JSON");
+        rows[0]["memory_granted_bytes"].as_u64().expect("a number") / GIB
+    };
+    let mut borrower = borrower(&machine, &daemon);
+    assert_eq!(granted(), 60);
+    let mut beside =
+        job(&machine, &daemon, "--tenant beside --memory 15GiB", "init ctx linear:a=15G say=in wait").start();
+    assert_eq!(beside.until("in"), ["init 0", "ctx 0", "linear:a=15G 0"], "there is room beside the loan");
+    let mut solo = job(&machine, &daemon, "--tenant solo --memory 20GiB", "init ctx linear:a=20G say=in wait").start();
+    let notified = Some(("notified".to_owned(), 40));
+    eventually(PATIENCE, "it is told", || state(&machine, &daemon, "lab/large") == notified);
+    borrower.go_on();
+    assert_eq!(borrower.until("freed"), ["free:b 0", "linear:c=15G 2"], "its own 40 from now on");
+    assert_eq!(solo.until("in"), ["init 0", "ctx 0", "linear:a=20G 0"]);
+    for job in [borrower, beside, solo] {
+        job.finish();
+    }
+}

@@ -112,14 +112,9 @@ fn the_next_tenant_waits_until_the_owner_has_ended() {
     let elsewhere = running(&machine, &daemon, "--tenant b --memory 1GiB --count 1");
     let mut other = run(&machine, &daemon, "--tenant other --device 0 --queue").start();
     request(&machine, &daemon);
-    let mut next = run(&machine, &daemon, "--tenant vision --device 0 --queue").start();
-    eventually(PATIENCE, "both wait", || {
-        let devices = machine.gpuquota(&daemon, "devices -o json").run();
-        let rows: Vec<Value> = serde_json::from_str(&devices.out).expect("JSON");
-        rows[0]["jobs_waiting"] == 2
-    });
     vision.finish();
     other.until("ready");
+    let mut next = run(&machine, &daemon, "--tenant vision --device 0 --queue").start();
     let waits = request(&machine, &daemon);
     assert_eq!((waits["tenant"].as_str(), &waits["beside"][0]), (Some("vision"), &"other".into()), "{waits}");
     other.finish();
@@ -144,4 +139,25 @@ fn an_approval_outlives_the_daemon() {
     let refused = run(&machine, &daemon, "--tenant b --memory 1GiB").run();
     assert!(refused.err.contains("device 0 is tenant vision's own"), "{}", refused.err);
     drop((vision.finish(), a.finish()));
+}
+
+/// A job of an owner starts beside its others while strangers wait for the device; and those of a lower class are ended for it
+/// where the document says so.
+#[test]
+fn an_owner_passes_those_that_it_keeps_out_and_has_others_leave() {
+    let machine = Machine::new("a100-80gb");
+    let scheduling = "{policy: fifo, preemption: true, grace: 0s, interrupt: terminate}";
+    let tenants = "[{name: vision, memory: 20GiB, priority: high, isolation: own-device}]";
+    let daemon = machine.daemon_under(&format!("scheduling: {scheduling}\ntenants: {tenants}\n"));
+    let low = running(&machine, &daemon, "--tenant low --priority batch --memory 5GiB");
+    let mut first = run(&machine, &daemon, "--tenant vision --memory 5GiB").start();
+    first.until("ready");
+    assert_eq!(low.finish().1, 128 + 15, "it left, and the first came only then");
+    let mut stranger = run(&machine, &daemon, "--tenant stranger --memory 40GiB --queue").start();
+    request(&machine, &daemon);
+    let later = running(&machine, &daemon, "--tenant vision/later --memory 10GiB");
+    assert_eq!(request(&machine, &daemon)["tenant"], "stranger");
+    drop((first.finish(), later.finish()));
+    stranger.until("ready");
+    stranger.finish();
 }

@@ -1,6 +1,9 @@
 //! Whole jobs that make room for others: told by callback, signal or command, given a grace, then paused, checkpointed or ended;
 //! and back again by themselves.
 
+#[path = "preemption/orphans.rs"]
+mod orphans;
+
 use harness::{Daemon, GIB, Job, Machine, Running, eventually, program};
 use serde_json::Value;
 use std::path::Path;

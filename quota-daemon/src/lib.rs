@@ -4,14 +4,16 @@
 //! is the thin shell around it: sockets, death notices, pages. [`audit`] keeps and writes down what has happened. [`devices`] asks NVML, [`reconcile`] compares its
 //! word with the books, [`document`] reads
 //! the node's configuration, [`arbiter`] says on a thread of its own who may launch, [`shares`] tells what each got, [`places`] knows where sockets lie,
-//! [`notify`] tells a service manager.
+//! [`installed`] where our files do, [`notify`] tells a service manager.
 #![deny(unsafe_code)]
 
 pub mod arbiter;
 pub mod audit;
 pub mod devices;
 pub mod document;
+pub mod installed;
 pub mod log;
+pub mod movers;
 pub mod notify;
 pub mod pages;
 pub mod peer;

@@ -28,6 +28,7 @@ mod pools;
 mod preview;
 mod queue;
 mod record;
+mod rest;
 mod rows;
 mod standing;
 
@@ -45,7 +46,7 @@ use quota_wire::page::Quota;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use devices::SharedDevice;
-pub use interrupt::{InterruptRules, InterruptionRecord};
+pub use interrupt::{InterruptRules, InterruptionRecord, Move};
 pub use isolation::ApartRecord;
 pub use record::{MemberRecord, ProcessRecord, TenantRecord};
 pub use rows::{MemberName, Token, Usage, View};
@@ -99,6 +100,8 @@ pub enum Action {
         /// It has been asked before.
         forced: bool,
     },
+    /// A tenant's memory is to be moved by the daemon; to be answered with [`Registry::moved_by_daemon`].
+    Move(Box<Move>),
     /// To be written down, and told in the log.
     Audit(Box<AuditEvent>),
     /// For the log: what is no event.
@@ -225,6 +228,8 @@ pub struct Registry {
     now_ms: u64,
     /// By device, what owners miss of what they have lent, as their pages say.
     owed: Vec<Bytes>,
+    /// Processes that were refused for what is lent.
+    turned_away: Vec<rest::TurnedAway>,
     tenants_made: u64,
     /// Tenants of which something has changed that must survive.
     changed: record::Changed,
@@ -253,6 +258,7 @@ impl Registry {
             arrivals: 0,
             now_ms: 0,
             owed: vec![Bytes(0); inventory.devices.len()],
+            turned_away: Vec::new(),
             tenants_made: 0,
             changed: record::Changed::default(),
         };

@@ -5,6 +5,7 @@ mod clients;
 mod driver;
 mod interrupts;
 mod listening;
+mod movers;
 mod rates;
 mod requests;
 mod restart;
@@ -125,6 +126,8 @@ pub struct Server {
     stopping: bool,
     store: Store,
     upkeep: upkeep::Upkeep,
+    /// Children of ours that move memory.
+    movers: HashMap<ConnectionId, movers::Mover>,
     /// Jobs of an earlier daemon, of which only the process is left.
     adopted_jobs: HashMap<ConnectionId, ProcessRecord>,
     audit: Audit,
@@ -179,6 +182,7 @@ impl Server {
             stopping: false,
             store,
             upkeep: upkeep::Upkeep::default(),
+            movers: HashMap::new(),
             adopted_jobs: HashMap::new(),
             audit: Audit::new(crate::audit::file::now_ms(), std::process::id()),
             readers: HashMap::new(),
@@ -274,6 +278,7 @@ impl Server {
         }
         self.watch_driver(now);
         self.drop_late_measures(now);
+        self.end_late_movers(now);
         self.keep_up(now);
         if self.lists.iter().any(|list| list.deadline <= now) {
             self.note_silence();
@@ -295,6 +300,7 @@ impl Server {
         let lists = self.lists.iter().map(|list| list.deadline).min();
         let idle = self.idle_since.zip(self.configuration.idle_exit).map(|(since, idle_exit)| since + idle_exit);
         let measures = self.measures.iter().map(|measure| measure.deadline).min();
+        let movers = self.movers.values().filter_map(|mover| mover.deadline).min();
         let reconcile = self.reconciler.due(&self.registry);
         let accept = self.accept_again_at.filter(|_| !self.accepting);
         // By the clock on the wall, which may be set: it is looked at, not waited for.
@@ -302,7 +308,7 @@ impl Server {
         let paused = self.paused.front().map(|(until, _)| *until);
         let (upkeep, notices) = (self.upkeep.due(), self.notifier.due());
         let driver = self.sampler.due();
-        let all = [queue, lists, idle, measures, reconcile, accept, schedule, paused, notices, upkeep, driver];
+        let all = [queue, lists, idle, measures, movers, reconcile, accept, schedule, paused, notices, upkeep, driver];
         let next = all.into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         // A millisecond more: to wake just before would be to wake for nothing.
@@ -318,6 +324,9 @@ impl Server {
     /// The process of a member is dead.
     fn buried(&mut self, connection: ConnectionId) {
         self.notices.remove(&connection);
+        if self.has_ended_mover(connection) {
+            return;
+        }
         let job = self.adopted_jobs.remove(&connection);
         // A child may still hold the dead process's end.
         if let Some(client) = self.clients.remove(&connection) {
@@ -363,6 +372,10 @@ impl Server {
                 Action::Forget(tenant) => {
                     self.arbiter.remove(tenant);
                     self.pages.forget(tenant);
+                }
+                Action::Move(order) => {
+                    left.extend(self.start_mover(&order));
+                    self.keep_changes();
                 }
                 Action::Audit(event) => self.record(*event),
                 Action::End { member, forced } => self.end_process(member, forced),

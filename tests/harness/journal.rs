@@ -4,7 +4,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// Calls that the shim makes of its own accord: questions that change nothing.
-const OWN_QUESTIONS: [&str; 34] = [
+const OWN_QUESTIONS: [&str; 35] = [
     "cuDeviceGetCount",
     "cuDeviceGet",
     "cuDeviceGetUuid_v2",
@@ -36,6 +36,8 @@ const OWN_QUESTIONS: [&str; 34] = [
     "cuGraphMemAllocNodeGetParams",
     "cuGraphMemFreeNodeGetParams",
     "cuGraphChildGraphNodeGetGraph",
+    // Whether what the driver refuses was done by one that was killed before it was booked.
+    "cuCheckpointProcessGetState",
     // Measurements: NVML is asked what this process holds.
     "nvmlInit_v2",
     "nvmlShutdown",

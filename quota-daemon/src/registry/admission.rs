@@ -49,8 +49,15 @@ impl Registry {
         for (index, quota) in wants {
             self.could_ever_fit(*index, quota, whose)?;
         }
+        // What the document promises is lent out of the promise itself: whoever has it has what is there, and the rest as it
+        // comes back.
+        let is_promised = except.map_or(!as_job, |id| self.tenants[&id].is_standing());
         for (index, quota) in wants {
             self.fits_now(*index, quota, whose)?;
+            if !is_promised && self.pool_memory(whose.pool, *index).is_none() {
+                let lent = firm(quota).and_then(|asked| self.is_lent_away(asked, *index, except));
+                lent.map_or(Ok(()), |reason| Err(NoRoom::NotNow(reason)))?;
+            }
             if as_job {
                 self.takes_another_job(*index, except, quota.priority)?;
             }
@@ -99,6 +106,17 @@ impl Registry {
         self.holders(device, except).filter_map(move |(tenant, _)| Some((tenant, firm(&tenant.grants[device]?.quota)?)))
     }
 
+    /// Whether `wants` would fit if nothing were lent of what nobody has been promised. What is had of a pool is another matter.
+    pub(super) fn fits_but_for_loans(&self, wants: &[(usize, Quota)], whose: Whose) -> bool {
+        let fits = |(index, quota): &(usize, Quota)| {
+            let is_of_pool = self.pool_memory(whose.pool, *index).is_some();
+            (is_of_pool || self.memory_would_fit(*index, quota, whose.tenant).is_ok())
+                && self.guarantee_fits(*index, quota, whose).is_ok()
+                && self.takes_another_job(*index, whose.tenant, quota.priority).is_ok()
+        };
+        wants.iter().all(fits)
+    }
+
     fn could_ever_fit(&self, index: usize, quota: &Quota, whose: Whose) -> Result<(), NoRoom> {
         self.guarantee_could_fit(index, quota.guarantee, whose)?;
         if let (Some(pool), Some(cap)) = (whose.pool, self.pool_memory(whose.pool, index)) {
@@ -137,12 +155,13 @@ impl Registry {
     fn fits_now(&self, index: usize, quota: &Quota, whose: Whose) -> Result<(), NoRoom> {
         match (whose.pool, self.pool_memory(whose.pool, index)) {
             (Some(pool), Some(_)) => self.pool_gives(pool, index, quota, whose.tenant)?,
-            _ => self.memory_fits(index, quota, whose.tenant)?,
+            _ => self.memory_would_fit(index, quota, whose.tenant)?,
         }
         self.guarantee_fits(index, quota, whose)
     }
 
-    fn memory_fits(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
+    /// Whether the memory fits, if nothing of it were lent.
+    fn memory_would_fit(&self, index: usize, quota: &Quota, except: Option<TenantId>) -> Result<(), NoRoom> {
         let device = &self.devices[index];
         let (capacity, firm_granted) = (device.capacity(), self.firm_to(index, except, quota.priority));
         if let Some(asked) = firm(quota).filter(|asked| asked.0 + firm_granted.0 > capacity.0) {

@@ -28,13 +28,16 @@ impl Registry {
         allowed: &Allowed,
         ahead: impl Iterator<Item = &'a Job>,
     ) -> Option<NoRoom> {
-        let before: Vec<&Job> = ahead.filter(|job| job.devices.contains(&index)).collect();
+        let party = whose.pool.or(whose.tenant);
+        // Whoever waits for an owner to leave its device has no use for what is free there meanwhile.
+        let in_line = |job: &&Job| job.devices.contains(&index) && !self.waits_for_owner(index, party, job);
+        let before: Vec<&Job> = ahead.filter(in_line).collect();
         // One of a tenant that runs already takes no further place among the jobs.
         let is_new = whose.tenant.is_none_or(|id| !self.tenants[&id].is_active());
         let wanted = wants.iter().find(|(device, _)| *device == index).map(|(_, quota)| quota);
         let delays_nobody = before.is_empty()
             || before.len() <= AHEAD_MAX
-                && !self.keeps_waiting(index, whose.pool.or(whose.tenant), allowed, &before)
+                && !self.keeps_waiting(index, party, allowed, &before)
                 && (!is_new || self.leaves_a_place(index, before.len()))
                 && wanted.is_none_or(|quota| self.leaves_room(index, quota, whose.pool, &before));
         (!delays_nobody).then_some(NoRoom::Behind)

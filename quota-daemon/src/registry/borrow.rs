@@ -1,5 +1,6 @@
 //! Memory that tenants of the document lend each other: what one has and doesn't use, its parts and processes being gone or
-//! smaller, others that may borrow (`borrow: true`) have for jobs that need more than their own tenant has left.
+//! smaller, others that may borrow (`borrow: true`) have for jobs that need more than their own tenant has left. What nobody
+//! has been promised (`rest`) is lent in the same way.
 //!
 //! The owner has it back when it asks. From then on the borrower's quota is what it has of its own; it is told, and has a grace;
 //! what it then still has too much is moved to the host or ended (`scheduling: {reclaim: checkpoint | terminate}`).
@@ -27,7 +28,7 @@ impl Registry {
         Bytes(cap.0.saturating_sub(self.memory_of_parts(id, device, None).0))
     }
 
-    fn lendable_by_all(&self, device: usize, but: Option<TenantId>) -> u64 {
+    pub(super) fn lendable_by_all(&self, device: usize, but: Option<TenantId>) -> u64 {
         let tenants = self.tenants.keys().filter(|id| Some(**id) != but);
         tenants.map(|id| self.lendable(*id, device).0).sum()
     }
@@ -66,7 +67,8 @@ impl Registry {
             return Bytes(0);
         }
         let has = except.and_then(|id| Some(self.tenants.get(&id)?.has_borrowed(device).0)).unwrap_or_default();
-        Bytes((self.lendable_by_all(device, Some(pool)) + has).saturating_sub(self.lent(device).0))
+        let all = self.lendable_by_all(device, Some(pool)) + self.rest_to_lend(device);
+        Bytes((all + has).saturating_sub(self.lent(device).0))
     }
 
     /// All that a job of `pool` could ever borrow on a device.
@@ -75,33 +77,27 @@ impl Registry {
             return Bytes(0);
         }
         let others = self.tenants.iter().filter(|(id, tenant)| **id != pool && tenant.is_standing());
-        Bytes(others.filter_map(|(_, tenant)| Some(tenant.grants[device]?.quota.memory_cap?.0)).sum())
+        let others: u64 = others.filter_map(|(_, tenant)| Some(tenant.grants[device]?.quota.memory_cap?.0)).sum();
+        Bytes(others + self.rest_ever(device))
     }
 
     /// What owners miss that have come back, on a device, in bytes: those that run, and those whose jobs wait.
     fn owed(&self, device: usize) -> u64 {
-        let wanted: u64 = self.owners_wants(device).iter().map(|(_, bytes)| bytes).sum();
-        (self.lent(device).0 + wanted).saturating_sub(self.lendable_by_all(device, None))
+        let lent = self.lent(device).0;
+        if lent == 0 {
+            return 0;
+        }
+        let owners: u64 = self.waiting.iter().filter_map(|waiting| self.owners_want(&waiting.job, device)).sum();
+        let wanted = owners + self.wanted_of_rest(device);
+        (lent + wanted).saturating_sub(self.lendable_by_all(device, None) + self.rest_now(device, None))
     }
 
     /// What an owner that runs misses now, on a device.
     pub(super) fn owed_now(&self, device: usize) -> Bytes {
-        match self.lent(device) {
+        match self.lent_of_rest(device) {
             Bytes(0) => Bytes(0),
-            lent => Bytes(lent.0.saturating_sub(self.lendable_by_all(device, None))),
+            lent => Bytes(lent.0.saturating_sub(self.rest_now(device, None))),
         }
-    }
-
-    /// What waiting jobs want of their own tenants, by the connection.
-    fn owners_wants(&self, device: usize) -> Vec<(super::ConnectionId, u64)> {
-        if self.lent(device) == Bytes(0) {
-            return Vec::new();
-        }
-        let wants = |waiting: &super::queue::Waiting| {
-            let wanted = self.owners_want(&waiting.job, device)?;
-            Some((waiting.connection, wanted))
-        };
-        self.waiting.iter().filter_map(wants).collect()
     }
 
     /// What a job wants of its own tenant's memory on a device, where it waits for nothing else of it.
@@ -126,10 +122,11 @@ impl Registry {
         Bytes(grant.and_then(own).unwrap_or_default())
     }
 
-    /// Why a job that takes `asked` of its own tenant's memory has to wait: it is lent.
-    pub(super) fn is_lent_away(&self, asked: Bytes, device: usize) -> Option<String> {
+    /// Why a job that takes `asked` of its own tenant's memory, or of the free rest, has to wait: it is lent.
+    pub(super) fn is_lent_away(&self, asked: Bytes, device: usize, except: Option<TenantId>) -> Option<String> {
         let lent = self.lent(device);
-        if lent == Bytes(0) || lent.0 + asked.0 <= self.lendable_by_all(device, None) {
+        let there = self.lendable_by_all(device, None) + self.rest_now(device, except);
+        if lent == Bytes(0) || lent.0 + asked.0 <= there {
             return None;
         }
         let borrowers: Vec<&str> =
@@ -145,8 +142,8 @@ impl Registry {
     /// True for a job for which others are to give back what they have borrowed.
     pub(super) fn waits_for_borrowers(&self, job: &Job) -> bool {
         let waits = |device: &usize| {
-            let wanted = self.owners_want(job, *device);
-            wanted.is_some_and(|wanted| self.is_lent_away(Bytes(wanted), *device).is_some())
+            let wanted = self.owners_want(job, *device).or_else(|| self.wants_of_rest(job, *device));
+            wanted.is_some_and(|wanted| self.is_lent_away(Bytes(wanted), *device, None).is_some())
         };
         job.devices.iter().any(waits)
     }
@@ -159,23 +156,27 @@ impl Registry {
             self.take_back(id, now_ms, usage, actions);
         }
         for device in 0..self.devices.len() {
-            let mut owed = self.owed(device);
-            if owed == 0 {
-                continue;
-            }
-            let borrowers: Vec<TenantId> = self.tenants.keys().rev().copied().collect();
-            for id in borrowers {
-                let tenant = &self.tenants[&id];
-                let has = tenant.has_borrowed(device).0;
-                if has == 0 || owed == 0 {
-                    continue;
-                }
-                owed = owed.saturating_sub(has);
-                if tenant.interrupt.now.is_none() {
-                    self.begin_reclaim(id, now_ms, actions);
-                }
-            }
+            self.to_be_told(device).into_iter().for_each(|id| self.begin_reclaim(id, now_ms, actions));
         }
+    }
+
+    /// Those who are to give back what owners miss on a device and haven't been told: the latest first, and no more than it takes.
+    fn to_be_told(&self, device: usize) -> Vec<TenantId> {
+        let mut owed = self.owed(device);
+        let mut told = Vec::new();
+        for (id, tenant) in self.tenants.iter().rev() {
+            let has = tenant.has_borrowed(device).0;
+            if has > 0 && owed > 0 && tenant.interrupt.now.is_none() {
+                told.push(*id);
+            }
+            owed = owed.saturating_sub(has);
+        }
+        told
+    }
+
+    /// True where somebody is still to be told: what an interrupted one that goes on had borrowed is lent again.
+    pub(super) fn has_to_reclaim(&self) -> bool {
+        (0..self.devices.len()).any(|device| !self.to_be_told(device).is_empty())
     }
 
     /// True while owners miss something that the tenant has borrowed.

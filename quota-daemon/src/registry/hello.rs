@@ -21,7 +21,36 @@ use quota_wire::page::Quota;
 impl Registry {
     /// Answers a hello. With a daemon, its word is final: a process can only ask for less than its tenant has.
     pub fn hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello, actions: &mut Vec<Action>) {
-        match self.try_hello(connection, peer, hello) {
+        let joined = self.try_hello(connection, peer, hello, None);
+        self.answer_hello(joined, connection, peer, hello, actions);
+    }
+
+    /// The same for a process of ours that moves memory of `tenant`.
+    pub fn hello_of_mover(
+        &mut self,
+        connection: ConnectionId,
+        peer: &Peer,
+        hello: &Hello,
+        tenant: TenantId,
+        actions: &mut Vec<Action>,
+    ) {
+        let is_there = self.tenants.contains_key(&tenant);
+        let joined = match is_there {
+            true => self.try_hello(connection, peer, hello, Some(tenant)),
+            false => Err("the tenant is gone".to_owned()),
+        };
+        self.answer_hello(joined, connection, peer, hello, actions);
+    }
+
+    fn answer_hello(
+        &mut self,
+        joined: Result<Welcome, String>,
+        connection: ConnectionId,
+        peer: &Peer,
+        hello: &Hello,
+        actions: &mut Vec<Action>,
+    ) {
+        match joined {
             Ok(welcome) => {
                 // Its page may be of a time when other things held.
                 actions.push(Action::Publish(welcome.tenant));
@@ -76,7 +105,13 @@ impl Registry {
         })
     }
 
-    fn try_hello(&mut self, connection: ConnectionId, peer: &Peer, hello: &Hello) -> Result<Welcome, String> {
+    fn try_hello(
+        &mut self,
+        connection: ConnectionId,
+        peer: &Peer,
+        hello: &Hello,
+        known: Option<TenantId>,
+    ) -> Result<Welcome, String> {
         check(hello)?;
         if self.memberships(peer.pid).len() >= MEMBERSHIPS_PER_PROCESS_MAX {
             return Err(format!("process {} has said hello too often", peer.pid));
@@ -90,7 +125,7 @@ impl Registry {
         }
         self.knows_some(hello, &sees)?;
         let asks = self.asks(hello);
-        let (tenant, fresh) = self.tenant_of(peer, hello, &asks)?;
+        let (tenant, fresh) = known.map_or_else(|| self.tenant_of(peer, hello, &asks), |known| Ok((known, false)))?;
         let joined = self.join(tenant, connection, peer, hello, &asks);
         if joined.is_err() && fresh {
             self.tenants.remove(&tenant);
@@ -190,7 +225,11 @@ impl Registry {
         }
         let sees = self.meant(id, asks.iter().map(|(index, _)| *index).collect());
         let wants: Vec<(usize, Quota)> = wants.into_iter().filter(|(index, _)| sees.contains(index)).collect();
-        self.fits(&self.needs(Some(id), &sees, &wants), whose, true).map_err(|no_room| no_room.to_string())?;
+        let needs = self.needs(Some(id), &sees, &wants);
+        if let Err(no_room) = self.fits(&needs, whose, true) {
+            self.turn_away(peer.pid, &needs, whose);
+            return Err(no_room.to_string());
+        }
         // Nor does a process that asks nobody but the shim get before those who wait.
         let ahead = || self.waiting.iter().map(|waiting| &waiting.job).filter(|job| self.waits_for_room(job));
         let allowed = &self.tenants[&id].apart.allowed;
@@ -210,6 +249,7 @@ impl Registry {
         let slot = (0..SLOTS_MAX as u32)
             .find(|slot| !taken.contains(slot))
             .ok_or_else(|| format!("tenant {}: {SLOTS_MAX} processes are running already", tenant.name))?;
+        self.let_in(peer.pid);
         self.grant(id, &wants);
         let tenant = self.tenants.get_mut(&id).expect("the caller has found it");
         let binding = binding(tenant, asks, &self.devices);

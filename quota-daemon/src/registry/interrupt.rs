@@ -5,6 +5,7 @@
 //! it doesn't use of them meanwhile is *lent*, to jobs of a higher class and to nobody else: it comes back by itself when
 //! they are gone.
 
+mod hands;
 mod record;
 mod room;
 mod step;
@@ -20,6 +21,7 @@ use quota_wire::notice::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use hands::Move;
 pub use record::InterruptionRecord;
 
 /// How long the driver may take to move a job's memory to the host, or back.
@@ -103,6 +105,12 @@ pub(super) struct Interruption {
     /// By device, what is expected to become free.
     #[serde(skip)]
     expects: Vec<u64>,
+    /// Who moves its memory, while somebody does.
+    #[serde(skip)]
+    hand: hands::Hand,
+    /// Why its memory could not be moved, the last time.
+    #[serde(default)]
+    trouble: Option<String>,
     /// By device, the memory that it keeps; none where it keeps its quota.
     #[serde(skip)]
     keeps: Vec<Option<Bytes>>,
@@ -194,7 +202,9 @@ impl Tenant {
             Stage::Settling { .. } | Stage::Settled { .. } | Stage::Restoring { .. } => "checkpointed",
             Stage::Ending { .. } => "ending",
         };
-        Some((state, format!("{}, for {}", now.reason.word(), now.cause_text)))
+        let trouble =
+            now.trouble.as_ref().map_or_else(String::new, |reason| format!("; its memory can't be moved: {reason}"));
+        Some((state, format!("{}, for {}{trouble}", now.reason.word(), now.cause_text)))
     }
 
     /// Somebody of it hears of a notice.
@@ -292,33 +302,6 @@ impl Registry {
         self.tenants.iter_mut().find_map(|(id, tenant)| Some((*id, tenant.members.get_mut(&connection)?)))
     }
 
-    /// Who runs a job says that its memory is where it was to be brought, or why not.
-    pub fn moved(&mut self, connection: ConnectionId, notice: u32, failed: Option<&str>, actions: &mut Vec<Action>) {
-        let of = |(id, tenant): (&TenantId, &Tenant)| tenant.jobs.contains(&connection).then_some(*id);
-        let Some(id) = self.tenants.iter().find_map(of) else { return };
-        let tenant = self.tenants.get_mut(&id).expect("just found");
-        let Some(now) = tenant.interrupt.now.as_mut().filter(|_| tenant.interrupt.notices == notice) else { return };
-        let name = &tenant.name;
-        match (now.stage, failed) {
-            (Stage::Parking { .. }, None) => {
-                now.stage = Stage::Settling { until_ms: None, parked: true };
-                actions.push(Action::Note(format!("tenant {name}: checkpointed")));
-            }
-            (Stage::Parking { .. }, Some(reason)) => {
-                now.stage = Stage::Settling { until_ms: None, parked: false };
-                actions.push(Action::Note(format!("tenant {name}: can't be checkpointed, is paused: {reason}")));
-            }
-            (Stage::Restoring { .. }, None) => self.finish(id, actions),
-            (Stage::Restoring { .. }, Some(reason)) => {
-                actions.push(Action::Note(format!("tenant {name}: its memory doesn't come back yet: {reason}")));
-                now.stage = Stage::Restoring { until_ms: 0 };
-            }
-            _ => return,
-        }
-        self.changed.insert(id);
-        self.stirred = true;
-    }
-
     /// Who runs a job of an earlier daemon is here: from now on this connection stands for it.
     ///
     /// # Errors
@@ -337,13 +320,7 @@ impl Registry {
         }
         tenant.jobs.insert(connection);
         tenant.apart.moved(before, connection);
-        let event = tenant.interrupt.now.as_ref().map(|now| match now.stage {
-            Stage::Noticed { .. } => Event::Notice,
-            Stage::Parking { .. } => Event::Checkpoint,
-            Stage::Settling { .. } | Stage::Settled { .. } => Event::Interrupted,
-            Stage::Restoring { .. } => Event::Restore,
-            Stage::Ending { .. } => Event::End,
-        });
+        let event = tenant.told_on_return(before, connection);
         if let Some(event) = event {
             actions.extend(tenant.job_notice(event).map(|notice| Action::Reply(connection, Reply::Notice(notice))));
         }
@@ -386,6 +363,8 @@ impl Registry {
             not_before_ms,
             look_again_ms,
             expects,
+            hand: hands::Hand::Nobody,
+            trouble: None,
             keeps,
         });
         self.tell(id, Event::Notice, actions);
@@ -401,12 +380,13 @@ impl Registry {
         tenant.interrupt.told = Some((shown, now.reason, now.manner, grace_ms));
         tenant.interrupt.notices = tenant.interrupt.notices.wrapping_add(1).max(1);
         actions.push(Action::Publish(id));
-        let mut jobs = tenant.jobs.iter().copied();
-        // One is enough to move what all the processes of the tenant have.
-        let told = if matches!(event, Event::Checkpoint | Event::Restore) { 1 } else { usize::MAX };
-        if let Some(notice) = tenant.job_notice(event) {
-            let reply = |job| Action::Reply(job, Reply::Notice(notice.clone()));
-            actions.extend(jobs.by_ref().take(told).map(reply));
+        if matches!(event, Event::Checkpoint | Event::Restore) {
+            if let Some(now) = &mut tenant.interrupt.now {
+                now.hand = hands::Hand::Nobody;
+            }
+            self.hand_over(id, actions);
+        } else if let Some(notice) = tenant.job_notice(event) {
+            actions.extend(tenant.jobs.iter().map(|job| Action::Reply(*job, Reply::Notice(notice.clone()))));
         }
         self.changed.insert(id);
         self.stirred = true;
@@ -450,11 +430,6 @@ impl Tenant {
             cause: now.cause_text.clone(),
             pids,
         })
-    }
-
-    /// True for one that can be checkpointed: somebody is there to do it, and something to do it to.
-    fn can_be_parked(&self) -> bool {
-        !self.jobs.is_empty() && !self.members.is_empty()
     }
 
     fn came_by_itself(&self) -> bool {

@@ -91,14 +91,40 @@ impl Registry {
 
     /// The parties on a device beside which one of `party` may not be there.
     fn barred_by(&self, device: usize, party: Option<TenantId>, allowed: &Allowed) -> BTreeSet<TenantId> {
+        self.in_its_way(device, party, allowed).into_values().collect()
+    }
+
+    /// The tenants of those parties, each with its party.
+    fn in_its_way(&self, device: usize, party: Option<TenantId>, allowed: &Allowed) -> BTreeMap<TenantId, TenantId> {
         let name = party.map(|id| &self.tenants[&id].name);
         let bars = |(id, tenant): (&TenantId, &Tenant)| {
             let its = self.party_of_tenant(*id);
             let may = allowed.contains(&(device, self.tenants[&its].name.clone()))
                 || name.is_some_and(|name| tenant.apart.allowed.contains(&(device, name.clone())));
-            (tenant.is_on(device) && !may && self.bars(party, Some(its))).then_some(its)
+            (tenant.is_on(device) && !may && self.bars(party, Some(its))).then_some((*id, its))
         };
         self.tenants.iter().filter_map(bars).collect()
+    }
+
+    /// Who would have to leave a device before one that is to have it for itself; none where it has to wait whoever leaves, or
+    /// keeps out of others' own.
+    pub(super) fn to_leave(&self, device: usize, whose: Whose, allowed: &Allowed) -> Option<BTreeSet<TenantId>> {
+        let party = whose.pool.or(whose.tenant);
+        self.has_instances(device, party).ok()?;
+        let others = self.in_its_way(device, party, allowed);
+        let is_only_ours = |its: &TenantId| !self.owns_against(Some(*its), party);
+        others.values().all(is_only_ours).then(|| others.into_keys().collect())
+    }
+
+    /// True for a party that has the device for itself already, and that a job waits to leave: however many more of the party
+    /// come, that is what it waits for.
+    pub(super) fn waits_for_owner(&self, device: usize, party: Option<TenantId>, job: &Job) -> bool {
+        let Whose { tenant, pool } = self.whose(job.tenant.as_deref(), job.wish.memory.is_some());
+        let is_there = |owner: TenantId| {
+            let mut its = self.tenants.iter().filter(|(id, _)| self.party_of_tenant(**id) == owner);
+            its.any(|(_, tenant)| tenant.is_on(device))
+        };
+        self.owns_against(party, pool.or(tenant)) && party.is_some_and(is_there)
     }
 
     /// Whether one may be on those devices beside the parties that are there.
@@ -157,7 +183,7 @@ impl Registry {
             let its = pool.or(tenant);
             let may = name(its).is_some_and(|its| allowed.contains(&its))
                 || name(party).is_some_and(|name| job.allowed.contains(&name));
-            !may && self.bars(party, its)
+            !may && self.bars(party, its) && !self.waits_for_owner(device, party, job)
         };
         before.iter().any(waits)
     }

@@ -1,4 +1,4 @@
-//! What `gpuquota run` asks for, checked.
+//! What `gpuquota run` asks for, checked; what asks and rules of the document are as quotas.
 
 use super::isolation::Allowed;
 use super::{Registry, SharedDevice, WEIGHT_DEFAULT};

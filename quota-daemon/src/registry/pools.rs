@@ -151,7 +151,7 @@ impl Registry {
         let left = self.left_of_pool(pool, index, except, quota.priority);
         let own = asked.min(left);
         let more = own.0.saturating_sub(except.map_or(0, |id| self.own_part(id, index).0));
-        if let Some(reason) = self.is_lent_away(Bytes(more), index) {
+        if let Some(reason) = self.is_lent_away(Bytes(more), index, None) {
             return Err(NoRoom::NotNow(reason));
         }
         let is_closed = self.tenants[&pool].is_active();

@@ -225,10 +225,12 @@ impl Registry {
                     format!("{at} jobs wait for room before it")
                 }
                 Err(no_room) if waiting.patience == Patience::None => no_room.unqueued(),
-                Err(NoRoom::Apart(reason)) => {
-                    format!("{reason}; an administrator may allow it: gpuquota approve {}", waiting.arrival)
-                }
-                Err(reason) => self.making_room_in_words(waiting.connection).unwrap_or_else(|| reason.to_string()),
+                Err(no_room) => self.making_room_in_words(waiting.connection).unwrap_or_else(|| match no_room {
+                    NoRoom::Apart(reason) => {
+                        format!("{reason}; an administrator may allow it: gpuquota approve {}", waiting.arrival)
+                    }
+                    reason => reason.to_string(),
+                }),
             };
             if waiting.patience == Patience::None {
                 return Ok((at, Err(format!("{reason}; wait with --queue"))));

@@ -122,7 +122,7 @@ impl Registry {
                 name: device.name.clone(),
                 memory_total_bytes: device.total.0,
                 memory_capacity_bytes: device.capacity().0,
-                memory_granted_bytes: self.granted(index, None).0,
+                memory_granted_bytes: self.granted(index, None).0 + self.lent_of_rest(index).0,
                 memory_firm_bytes: self.firm(index, None).0,
                 memory_oversubscribe: f64::from(device.oversubscribe) / 100.0,
                 memory_charged_bytes: charged,

@@ -6,11 +6,13 @@ mod compute;
 mod document;
 mod drain;
 mod dynamic;
+mod hands;
 mod identity;
 mod interrupt;
 mod isolation;
 mod model;
 mod order;
+mod owners;
 mod placement;
 mod pools;
 mod queue;
@@ -281,6 +283,21 @@ fn the_environment_can_only_ask_for_less() {
     assert_eq!(node.cap("a"), Some(5));
     node.died(less);
     assert_eq!(node.cap("a"), Some(20));
+}
+
+/// The page of a tenant whose other processes run already says so before the one that asks for less is let in, and follows
+/// when that has gone.
+#[test]
+fn a_page_says_what_the_latest_process_asks_for() {
+    let mut node = Node::new(1, "");
+    node.job("a", "20GiB");
+    node.member(&peer(10, 7), hello(Some("a"), None, 1));
+    let (less, actions) = node.hello(&peer(11, 7), hello(Some("a"), Some(5), 1));
+    let publish = Action::Publish(node.registry.tenant_named("a").expect("it runs"));
+    let published = actions.iter().position(|action| *action == publish);
+    let welcome = actions.iter().position(|action| matches!(action, Action::Welcome(_)));
+    assert!(published.is_some() && published < welcome, "{actions:?}");
+    assert!(node.died(less).contains(&publish));
 }
 
 #[test]

@@ -163,7 +163,11 @@ impl Server {
         }
         self.notices.insert(id, notice);
         let mut actions = Vec::new();
-        self.registry.hello(id, &peer, hello, &mut actions);
+        match self.moves_for(peer.pid) {
+            // It is ours: whom the tenant is for, and what its processes must know, is not asked of it.
+            Some(tenant) => self.registry.hello_of_mover(id, &peer, hello, tenant, &mut actions),
+            None => self.registry.hello(id, &peer, hello, &mut actions),
+        }
         self.perform(actions);
         if !self.registry.is_member(id) {
             self.notices.remove(&id);

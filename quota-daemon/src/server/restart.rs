@@ -114,7 +114,7 @@ impl Server {
     }
 
     /// Has the end of a process told as that of a connection, which has no socket.
-    fn watch_process(&mut self, pid: u32) -> Option<ConnectionId> {
+    pub(super) fn watch_process(&mut self, pid: u32) -> Option<ConnectionId> {
         let notice: OwnedFd = death_of(pid).ok()?;
         self.connections_made += 1;
         let id = ConnectionId(self.connections_made);

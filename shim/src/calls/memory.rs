@@ -23,6 +23,14 @@ pub(crate) fn free_bytes() -> Called<u64> {
     when_done(code, free as u64)
 }
 
+/// Whether the memory of process `pid` is at the host.
+pub(crate) fn is_checkpointed(pid: c_int) -> Called<bool> {
+    const CHECKPOINTED: CUprocessState = 2;
+    let mut state: CUprocessState = 0;
+    let code = call!(cuCheckpointProcessGetState(pid => c_int, &mut state => *mut CUprocessState));
+    when_done(code, state == CHECKPOINTED)
+}
+
 /// The pool that a device starts with.
 pub(crate) fn default_pool(device: CUdevice) -> Called<usize> {
     let mut pool: CUmemoryPool = core::ptr::null_mut();

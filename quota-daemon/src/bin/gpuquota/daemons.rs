@@ -178,11 +178,7 @@ fn start(place: &Place, log_path: &Path, environment: &[(String, String)]) -> Re
         log.set_len(0).map_err(failed)?;
     }
     let log_start = log.seek(SeekFrom::End(0)).map_err(failed)?;
-    let program = std::env::current_exe()
-        .ok()
-        .and_then(|program| Some(program.parent()?.join("gpuquotad")))
-        .filter(|program| program.exists())
-        .unwrap_or_else(|| PathBuf::from("gpuquotad"));
+    let program = quota_daemon::installed::program("gpuquotad");
     let child = std::process::Command::new(&program)
         .args(["--user", "--detach", "--idle-exit", IDLE_EXIT, "--socket"])
         .arg(&place.socket)

@@ -6,34 +6,18 @@ use crate::options::{JobOptions, Quota};
 use crate::simulated::Simulated;
 use quota_core::MemorySize;
 use quota_daemon::devices::SelectError;
+use quota_daemon::installed;
+pub(crate) use quota_daemon::installed::SHIM;
 use std::path::PathBuf;
-
-/// The shim's file.
-pub(crate) const SHIM: &str = "libgpuquota.so";
-/// Where an installed shim lies.
-const INSTALLED: &str = "/usr/lib/gpuquota";
 
 /// Where the shim lies: beside this program, or where it is installed.
 pub(crate) fn shim() -> Result<PathBuf, Failure> {
-    let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join(SHIM)));
-    let places = [beside, Some(PathBuf::from(INSTALLED).join(SHIM))];
-    let found = places.iter().flatten().find(|path| path.exists());
-    found.cloned().ok_or_else(|| {
-        let places: Vec<String> = places.iter().flatten().map(|path| path.display().to_string()).collect();
-        Failure::new(format!("{SHIM} is neither {}; build it with cargo build --release", places.join(" nor ")))
-    })
+    installed::shim().map_err(Failure::new)
 }
 
 /// The shim before what is preloaded already.
 pub(crate) fn preload(existing: Option<&str>) -> Result<(String, String), Failure> {
-    let shim = shim()?.display().to_string();
-    if shim.contains([' ', ':']) {
-        return Err(Failure::new(format!("{shim}: the loader can't preload from a path with a space or a colon")));
-    }
-    let others: Vec<&str> =
-        existing.unwrap_or_default().split([' ', ':']).filter(|path| !path.is_empty() && *path != shim).collect();
-    let value = std::iter::once(shim.as_str()).chain(others).collect::<Vec<_>>().join(":");
-    Ok(("LD_PRELOAD".to_owned(), value))
+    Ok(("LD_PRELOAD".to_owned(), installed::preload(existing).map_err(Failure::new)?))
 }
 
 /// The quota as settings. A share of the memory is left out where `absolute_only` says so: the daemon has

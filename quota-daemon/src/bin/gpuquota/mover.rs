@@ -9,8 +9,10 @@ use crate::cuda::LIBRARY;
 use crate::options::{Move, MoveOptions};
 use core::ffi::{c_int, c_uint, c_void};
 use libloading::Library;
-use quota_wire::notice::{Event, JobNotice};
-use std::process::{Command, Stdio};
+use quota_daemon::peer::is_ending;
+use quota_wire::notice::JobNotice;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use std::process::Command;
 
 /// How long a process may have work under way; then it isn't checkpointed.
 const LOCK_MS_MAX: u32 = 30_000;
@@ -22,14 +24,13 @@ const CHECKPOINTED: c_int = 2;
 pub(crate) fn command(notice: &JobNotice) -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program can't be found: {error}"))?;
     let mut command = Command::new(program);
-    command.arg("move").arg(if notice.event == Event::Checkpoint { "checkpoint" } else { "restore" });
-    command.args(notice.pids.iter().map(u32::to_string));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    quota_daemon::movers::instruct(&mut command, notice);
     Ok(command)
 }
 
 /// Does it to all of the processes; to none of them where one can't be checkpointed.
 pub(crate) fn run(options: &MoveOptions) -> Result<(), Failure> {
+    end_with(options.parent)?;
     let driver = Driver::open().map_err(Failure::new)?;
     let own = std::process::id();
     let pids: Vec<c_int> = options.pids.iter().filter(|pid| **pid != own).map(|pid| pid.cast_signed()).collect();
@@ -40,6 +41,17 @@ pub(crate) fn run(options: &MoveOptions) -> Result<(), Failure> {
             Failure::new(reason)
         }),
         Move::Restore => driver.restore(&pids).map_err(Failure::new),
+    }
+}
+
+/// Whoever has the memory moved may be killed. What is left to do is somebody else's then, and never done by two at a time.
+fn end_with(parent: u32) -> Result<(), Failure> {
+    let failed = |error| Failure::new(format!("it can't be known when process {parent} ends: {error}"));
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
+    // It may have been killed before the kernel knew that we want to hear of it.
+    match getppid().is_some_and(|pid| pid.as_raw_nonzero().get().unsigned_abs() == parent) {
+        true => Ok(()),
+        false => Err(Failure::new(format!("process {parent}, for which this was to be done, has ended"))),
     }
 }
 
@@ -88,16 +100,32 @@ impl Driver {
 
     /// All are locked before the first is moved, so that none goes on with what another one lacks.
     fn checkpoint(&self, pids: &[c_int]) -> Result<(), String> {
+        // One that dies meanwhile has nothing left to be moved: who did this before us and was killed, for one.
+        let of =
+            |pid: &c_int, done: Result<(), String>| done.or_else(|why| if has_ended(*pid) { Ok(()) } else { Err(why) });
         for pid in pids {
-            if self.state(*pid)? == RUNNING {
-                let mut args = LockArgs { timeout_ms: LOCK_MS_MAX, reserved0: 0, reserved1: [0; 7] };
-                self.call("cuCheckpointProcessLock", *pid, (&raw mut args).cast())?;
-            }
+            of(pid, self.lock(*pid))?;
         }
         for pid in pids {
-            if self.state(*pid)? == LOCKED {
-                self.call("cuCheckpointProcessCheckpoint", *pid, core::ptr::null_mut())?;
-            }
+            of(pid, self.park(*pid))?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self, pid: c_int) -> Result<(), String> {
+        if self.state(pid)? != RUNNING {
+            return Ok(());
+        }
+        let mut args = LockArgs { timeout_ms: LOCK_MS_MAX, reserved0: 0, reserved1: [0; 7] };
+        self.call("cuCheckpointProcessLock", pid, (&raw mut args).cast())
+    }
+
+    fn park(&self, pid: c_int) -> Result<(), String> {
+        match self.state(pid)? {
+            LOCKED => return self.call("cuCheckpointProcessCheckpoint", pid, core::ptr::null_mut()),
+            // Done by one that may have been killed before the books were: the library sees to those, the driver refuses.
+            CHECKPOINTED => _ = self.call("cuCheckpointProcessCheckpoint", pid, core::ptr::null_mut()),
+            _ => {}
         }
         Ok(())
     }
@@ -109,8 +137,14 @@ impl Driver {
             self.call("cuCheckpointProcessRestore", *pid, core::ptr::null_mut())?;
         }
         for pid in are_in(LOCKED) {
+            // As above: it may have been brought back, and not be in the books. The driver refuses to do it twice.
+            let _ = self.call("cuCheckpointProcessRestore", *pid, core::ptr::null_mut());
             self.call("cuCheckpointProcessUnlock", *pid, core::ptr::null_mut())?;
         }
         Ok(())
     }
+}
+
+fn has_ended(pid: c_int) -> bool {
+    u32::try_from(pid).is_ok_and(is_ending)
 }

@@ -78,7 +78,7 @@ pub(crate) enum Command {
     Doctor(DoctorOptions),
     /// Jobs share a (simulated) GPU, its memory and its time; shows what each got
     Demo(DemoOptions),
-    /// Takes the memory of processes to the host, or back; started by `run`
+    /// Takes the memory of processes to the host, or back; started by `run`, or by the daemon for one that is gone
     #[command(hide = true)]
     Move(MoveOptions),
     /// One of the jobs of `demo`
@@ -200,6 +200,9 @@ pub(crate) struct MoveOptions {
     /// Which way
     #[arg(value_enum)]
     pub(crate) what: Move,
+    /// Who has it done: it ends with that process
+    #[arg(long)]
+    pub(crate) parent: u32,
     /// Whose memory
     pub(crate) pids: Vec<u32>,
 }

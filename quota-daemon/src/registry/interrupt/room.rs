@@ -1,6 +1,6 @@
 //! What is missing for a job, and what those of a lower class would yield.
 
-use super::victims::{Amount, Candidate, choose};
+use super::victims::{Amount, Candidate, VICTIMS_MAX, choose};
 use super::{Interruption, Manner, Stage};
 use crate::registry::admission::firm;
 use crate::registry::job::Job;
@@ -9,6 +9,7 @@ use crate::registry::rows::Usage;
 use crate::registry::{ConnectionId, GUARANTEED_MAX, Registry, Tenant, TenantId};
 use quota_core::{Bytes, Priority};
 use quota_wire::page::Quota;
+use std::collections::BTreeSet;
 
 /// What is missing for a job.
 struct Missing {
@@ -18,6 +19,8 @@ struct Missing {
     /// The devices that it would have, and what is missing on each.
     devices: Vec<usize>,
     amounts: Vec<Amount>,
+    /// Those from whom it is to be kept apart, who are there and can be made to leave.
+    leaving: BTreeSet<TenantId>,
 }
 
 impl Registry {
@@ -106,20 +109,31 @@ impl Registry {
         let whose = self.whose_is(job).ok()?;
         let wants = self.wants_of_job(job, whose).ok()?;
         let needs = self.needs(whose.tenant, &job.devices, &wants);
-        let class = needs.iter().map(|(_, quota)| quota.priority).max()?;
+        let class = needs.iter().map(|(_, quota)| quota.priority).max().unwrap_or_else(|| self.class_of(job));
         let of = |index: &usize| {
-            let quota = needs.iter().find(|(device, _)| device == index).map(|(_, quota)| *quota).unwrap_or_default();
-            (*index, self.missing_on(*index, &quota, whose, class))
+            let needed = needs.iter().find(|(device, _)| device == index);
+            // Room is of no use where somebody stays from whom it is kept apart.
+            let leaving = self.to_leave(*index, whose, &job.allowed)?;
+            let all_leave = leaving.iter().all(|id| self.leaves_for(&self.tenants[id], class));
+            let missing = needed.map(|(_, quota)| self.missing_on(*index, quota, whose, class));
+            all_leave.then(|| (*index, missing.unwrap_or_default(), leaving))
         };
-        let mut amounts: Vec<(usize, Amount)> =
-            job.devices.iter().filter(|index| !self.is_drained(**index)).map(of).collect();
-        // Of devices that it may choose, those on which the least is missing.
-        amounts.sort_by_key(|(_, amount)| (amount.memory, amount.guarantee, amount.places));
-        amounts.truncate(job.count.unwrap_or(usize::MAX));
-        let (devices, amounts): (Vec<usize>, Vec<Amount>) = amounts.into_iter().unzip();
-        // Room is of no use where somebody is from whom it is kept apart.
-        self.is_apart(&devices, whose, &job.allowed).ok()?;
-        Some(Missing { class, pool: whose.pool, devices, amounts })
+        let open = job.devices.iter().filter(|index| !self.is_drained(**index));
+        let mut amounts: Vec<(usize, Amount, BTreeSet<TenantId>)> = open.filter_map(of).collect();
+        let count = job.count.unwrap_or(job.devices.len());
+        // Of devices that it may choose, those that the fewest leave, and on which the least is missing.
+        amounts.sort_by_key(|(_, amount, leaving)| (leaving.len(), amount.memory, amount.guarantee, amount.places));
+        amounts.truncate(count);
+        let leaving: BTreeSet<TenantId> = amounts.iter().flat_map(|(.., leaving)| leaving).copied().collect();
+        let (devices, amounts) = amounts.into_iter().map(|(device, amount, _)| (device, amount)).unzip();
+        let missing = Missing { class, pool: whose.pool, devices, amounts, leaving };
+        (missing.devices.len() == count && missing.leaving.len() <= VICTIMS_MAX).then_some(missing)
+    }
+
+    /// True for one that leaves its devices for a job of `class`: one that is paused, or of which the driver has the memory at
+    /// the host, is there all the same.
+    fn leaves_for(&self, tenant: &Tenant, class: Priority) -> bool {
+        tenant.is_moved_aside_for(class) && self.manner_of(tenant) == Manner::Terminate
     }
 
     fn missing_on(&self, index: usize, quota: &Quota, whose: Whose, class: Priority) -> Amount {
@@ -159,13 +173,7 @@ impl Registry {
 
     /// True for a job that might have room if others were interrupted; it may turn out that it hasn't.
     pub(in crate::registry) fn may_interrupt(&self, job: &Job) -> bool {
-        let is_earlier = |tenant: &Tenant| {
-            tenant.interrupt.now.as_ref().is_some_and(|now| matches!(now.cause, super::Cause::Earlier(_)))
-        };
-        let may = |tenant: &Tenant, class| {
-            tenant.may_be_interrupted_for(class) || (is_earlier(tenant) && tenant.class() < class)
-        };
-        let below = |class| self.tenants.values().any(|tenant| may(tenant, class));
+        let below = |class| self.tenants.values().any(|tenant| tenant.is_moved_aside_for(class));
         self.waits_for_borrowers(job)
             || self.interrupts.preemption && self.missing(job).is_some_and(|missing| below(missing.class))
     }
@@ -178,8 +186,9 @@ impl Registry {
 
     /// Whom to interrupt for a job.
     pub(super) fn victims(&self, job: &Job, usage: &dyn Usage) -> Option<Vec<TenantId>> {
-        let Missing { class, pool, devices, amounts } = self.missing(job)?;
-        let may = self.tenants.iter().filter(|(_, tenant)| tenant.may_be_interrupted_for(class));
+        let Missing { class, pool, devices, mut amounts, leaving } = self.missing(job)?;
+        let others = self.tenants.iter().filter(|(id, _)| !leaving.contains(id));
+        let may = others.filter(|(_, tenant)| tenant.may_be_interrupted_for(class));
         // What one has of another pool is of no use.
         let yields = |id: TenantId, device: usize| {
             let (has, its) = (self.yields(id, device, usage), self.tenants[&id].pool);
@@ -200,7 +209,15 @@ impl Registry {
             class: tenant.class(),
             yields: devices.iter().map(|device| yields(*id, *device)).collect(),
         };
-        choose(&amounts, may.map(candidate).collect())
+        for (device, missing) in devices.iter().zip(&mut amounts) {
+            leaving.iter().for_each(|id| *missing = missing.less(&yields(*id, *device)));
+        }
+        let chosen = match amounts.iter().all(Amount::is_nothing) {
+            true if leaving.is_empty() => None,
+            true => Some(Vec::new()),
+            false => choose(&amounts, may.map(candidate).collect()),
+        };
+        chosen.map(|chosen| leaving.into_iter().chain(chosen).collect())
     }
 
     /// What a tenant would yield on a device. What one that is paused frees by itself isn't known before: all but what it can't.
@@ -252,6 +269,13 @@ impl Tenant {
     /// Its class: the highest that it has anywhere.
     pub(in crate::registry) fn class(&self) -> Priority {
         self.grants.iter().flatten().map(|grant| grant.quota.priority).max().unwrap_or_default()
+    }
+
+    /// True for one that makes room for a job of `class`, or made it for somebody under an earlier daemon.
+    fn is_moved_aside_for(&self, class: Priority) -> bool {
+        let is_earlier = |now: &Interruption| matches!(now.cause, super::Cause::Earlier(_));
+        self.may_be_interrupted_for(class)
+            || (self.interrupt.now.as_ref().is_some_and(is_earlier) && self.class() < class)
     }
 
     fn may_be_interrupted_for(&self, class: Priority) -> bool {

@@ -31,7 +31,7 @@ impl Registry {
             self.let_go(id, now_ms, actions);
         }
         self.make_room(now_ms, usage, actions);
-        self.stirred = false;
+        self.stirred = self.has_to_reclaim();
     }
 
     /// When there is something to do for [`Registry::step_interruptions`].
@@ -122,6 +122,8 @@ impl Registry {
             }
             _ => {}
         }
+        // Who was to move its memory may be gone.
+        self.hand_over(id, actions);
         let stage = self.tenants[&id].interrupt.now.as_ref().map(|now| now.stage);
         if let Some(Stage::Settling { until_ms, parked }) = stage {
             self.settle(id, until_ms, parked, now_ms, usage, actions);

@@ -41,7 +41,16 @@ impl Amount {
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    /// What is still missing when somebody yields so much.
+    pub(in crate::registry) fn less(self, yielded: &Self) -> Self {
+        Self {
+            memory: self.memory.saturating_sub(yielded.memory),
+            guarantee: self.guarantee.saturating_sub(yielded.guarantee),
+            places: self.places.saturating_sub(yielded.places),
+        }
+    }
+
+    pub(in crate::registry) fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 

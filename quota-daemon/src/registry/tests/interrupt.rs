@@ -6,16 +6,16 @@ use quota_wire::notice::{Action as Manner, Event, JobNotice};
 /// Jobs make room for others; the grace is ten seconds.
 const DOCUMENT: &str = "scheduling: {preemption: true, grace: 10s}\n";
 
-fn of_class(class: &str, manner: Option<Manner>, admit: Admit) -> Admit {
+pub(super) fn of_class(class: &str, manner: Option<Manner>, admit: Admit) -> Admit {
     Admit { priority: Some(class.to_owned()), on_interrupt: manner, ..admit }
 }
 
 /// A batch job that says what is to follow.
-fn batch(name: &str, memory: &str, manner: Manner) -> Admit {
+pub(super) fn batch(name: &str, memory: &str, manner: Manner) -> Admit {
     of_class("batch", Some(manner), admit(name, memory))
 }
 
-fn high(name: &str, memory: &str) -> Admit {
+pub(super) fn high(name: &str, memory: &str) -> Admit {
     of_class("high", None, admit(name, memory))
 }
 
@@ -65,7 +65,7 @@ impl Node {
 }
 
 /// What whoever runs a job was told.
-fn told(actions: &[Action], job: ConnectionId) -> Vec<JobNotice> {
+pub(super) fn told(actions: &[Action], job: ConnectionId) -> Vec<JobNotice> {
     let of_it = |action: &Action| match action {
         Action::Reply(to, Reply::Notice(notice)) if *to == job => Some(notice.clone()),
         _ => None,
@@ -73,7 +73,7 @@ fn told(actions: &[Action], job: ConnectionId) -> Vec<JobNotice> {
     actions.iter().filter_map(of_it).collect()
 }
 
-fn events(actions: &[Action], job: ConnectionId) -> Vec<Event> {
+pub(super) fn events(actions: &[Action], job: ConnectionId) -> Vec<Event> {
     told(actions, job).into_iter().map(|notice| notice.event).collect()
 }
 

@@ -5,21 +5,21 @@ use super::*;
 const DOCUMENT: &str = "tenants: [{name: vision, memory: 20GiB, isolation: own-device, share_with: [friend]},
     {name: friend}, {name: other, memory: 10GiB}, {name: rival, isolation: own-device}]";
 
-fn on(device: &str, ask: Admit) -> Admit {
+pub(super) fn on(device: &str, ask: Admit) -> Admit {
     Admit { device: Some(device.to_owned()), ..ask }
 }
 
-fn waiting(name: &str, memory: &str) -> Admit {
+pub(super) fn waiting(name: &str, memory: &str) -> Admit {
     on("0", queued(name, memory, QueueLimit::Forever))
 }
 
 /// A job of a tenant that asks for none of its memory.
-fn plain(name: &str) -> Admit {
+pub(super) fn plain(name: &str) -> Admit {
     on("0", Admit { tenant: Some(name.to_owned()), ..Admit::default() })
 }
 
 impl Node {
-    fn placed_on(&mut self, ask: Admit) -> (ConnectionId, Vec<String>) {
+    pub(super) fn placed_on(&mut self, ask: Admit) -> (ConnectionId, Vec<String>) {
         let (connection, actions) = self.admit(7, ask);
         let devices = actions.iter().find_map(|action| match action {
             Action::Reply(to, Reply::Granted(granted)) if *to == connection => Some(granted.devices.clone()),
@@ -28,7 +28,7 @@ impl Node {
         (connection, devices.unwrap_or_else(|| panic!("{actions:?}")))
     }
 
-    fn waits(&mut self, ask: Admit) -> (ConnectionId, String) {
+    pub(super) fn waits(&mut self, ask: Admit) -> (ConnectionId, String) {
         let (connection, actions) = self.admit(7, ask);
         (connection, waits(&actions, connection).unwrap_or_else(|| panic!("{actions:?}")).1)
     }
@@ -126,10 +126,10 @@ fn who_waits_for_an_empty_device_is_not_passed() {
     assert_eq!(refused(&actions, connection).as_deref(), Some("2 jobs wait for room before it"), "{actions:?}");
     let actions = node.closed(a);
     assert_eq!(granted(&actions).into_iter().map(|it| it.0).collect::<Vec<_>>(), [vision], "{actions:?}");
-    // Nor is one that waits for the device's owner to leave.
-    let (_, reason) = node.waits(waiting("vision", "5GiB"));
-    assert_eq!(reason, "those before it");
-    let actions = node.closed(vision);
+    // One that waits for the device's owner to leave waits for all of the owner's jobs.
+    let (late, _) = node.placed_on(waiting("vision", "5GiB"));
+    assert!(granted(&node.closed(vision)).is_empty());
+    let actions = node.closed(late);
     assert_eq!(granted(&actions).into_iter().map(|it| it.0).collect::<Vec<_>>(), [b], "{actions:?}");
 }
 

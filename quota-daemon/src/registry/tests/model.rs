@@ -2,6 +2,7 @@
 //! never more than there is, and the pages say so at once.
 
 use super::*;
+use quota_core::Priority;
 use std::collections::BTreeMap;
 
 const DOCUMENT: &str = "{scheduling: {grace: 2s, reclaim: terminate, preemption: true},
@@ -43,6 +44,8 @@ struct World {
     pages: BTreeMap<TenantId, Option<Quota>>,
     started: u64,
     reclaimed: u64,
+    /// Looks at which something of the free rest was lent.
+    lent_of_rest: u64,
 }
 
 impl World {
@@ -98,6 +101,20 @@ impl World {
         let all: u64 = most.iter().map(|(_, most, _)| most).sum();
         assert!(all <= CAPACITY / (GIB / 2), "{all} of {}: {most:?}", CAPACITY / (GIB / 2));
         registry.check_granted().expect("no more is granted than there is");
+        let granted = registry.granted_to(0, None, Priority::High).0 + registry.lent_of_rest(0).0;
+        let owed = registry.owed_now(0).0;
+        assert!(granted - owed <= CAPACITY, "{granted} granted or lent, {owed} of it to be given back");
+    }
+
+    /// Whoever waits for nothing but what is lent has it asked back.
+    fn check_asked(&mut self) {
+        let registry = &self.node.registry;
+        self.lent_of_rest += u64::from(registry.lent_of_rest(0) > Bytes(0));
+        let waits = |waiting: &crate::registry::queue::Waiting| registry.waits_for_borrowers(&waiting.job);
+        let asked = registry.tenants.values().any(|tenant| tenant.is_borrower() && tenant.interrupt.now.is_some());
+        // What has happened since is looked at in the next step.
+        let is_settled = !registry.stirred;
+        assert!(!is_settled || asked || !registry.waiting.iter().any(waits), "nobody is asked for what is waited for");
     }
 
     fn end(&mut self, job: ConnectionId) {
@@ -133,6 +150,7 @@ impl World {
                 self.node.registry.tick(self.node.now_ms, &mut actions);
                 self.node.registry.step_interruptions(self.node.now_ms, &self.used, &mut actions);
                 self.take(actions);
+                self.check_asked();
             }
         }
     }
@@ -153,7 +171,9 @@ impl World {
     fn begin_process(&mut self) {
         let Some(job) = self.some_job().filter(|job| self.running[job].1.is_none()) else { return };
         let name = self.running[&job].0.clone();
-        let (process, actions) = self.node.hello(&peer(1000 + job.0 as u32, 7), hello(Some(&name), None, 1));
+        // One that asks for less binds all of its tenant for as long as it lives.
+        let less = Some(1 + self.dice.below(20)).filter(|gib| gib % 4 == 0);
+        let (process, actions) = self.node.hello(&peer(1000 + job.0 as u32, 7), hello(Some(&name), less, 1));
         if actions.iter().any(|action| matches!(action, Action::Welcome(_))) {
             self.running.insert(job, (name, Some(process)));
         }
@@ -176,16 +196,18 @@ impl World {
 
 #[test]
 fn nothing_is_granted_twice_however_tenants_lend() {
-    let (mut started, mut reclaimed) = (0, 0);
+    let (mut started, mut reclaimed, mut lent) = (0, 0, 0);
     for seed in 0..60 {
         let (used, running, waiting) = (Used::default(), BTreeMap::new(), Vec::new());
         let (node, dice) = (Node::new(1, DOCUMENT), Dice(seed));
         let pages = BTreeMap::new();
-        let mut world = World { node, dice, used, running, waiting, pages, started: 0, reclaimed: 0 };
+        let mut world = World { node, dice, used, running, waiting, pages, started: 0, reclaimed: 0, lent_of_rest: 0 };
         for _ in 0..500 {
             world.step();
         }
         (started, reclaimed) = (started + world.started, reclaimed + world.reclaimed);
+        lent += world.lent_of_rest;
     }
     assert!(started > 2_000 && reclaimed > 20, "{started} started, {reclaimed} times something was given back");
+    assert!(lent > 100, "the free rest was lent at {lent} looks");
 }

@@ -2,13 +2,13 @@
 //! beside it can do. The job's own processes hear of it by their quota page.
 
 use crate::mover;
+use quota_daemon::movers::{MOVE_WAIT, outcome};
 use quota_daemon::signals::Signals;
 use quota_wire::message::{PROTOCOL_VERSION, Reply, Request};
 use quota_wire::notice::{Event, JobNotice};
 use quota_wire::socket::{Connection, WireError};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -20,14 +20,10 @@ const RETURN_PAUSE: Duration = Duration::from_secs(1);
 const RETURN_WAIT: Duration = Duration::from_millis(500);
 /// How long a notice's command may go on after the grace.
 const COMMAND_BEYOND: Duration = Duration::from_secs(10);
-/// How long moving memory may take: less than the daemon waits.
-const MOVE_WAIT: Duration = Duration::from_secs(55);
 /// How often a child of ours is looked at that has a deadline; its end wakes us anyhow.
 const LOOK: Duration = Duration::from_millis(500);
 /// Packets that are read at a time.
 const PACKETS_MAX: usize = 64;
-/// Of what a helper says on stderr.
-const SAID_BYTES_MAX: u64 = 4096;
 
 /// How the job is told, as it asked.
 #[derive(Clone, Debug, Default)]
@@ -236,10 +232,7 @@ impl Interruption {
         if !is_over(helper) {
             return;
         }
-        let failed = match helper.child.try_wait() {
-            Ok(Some(status)) if status.success() => None,
-            _ => Some(said(&mut helper.child)),
-        };
+        let failed = outcome(&mut helper.child);
         if let Some(reason) = &failed {
             say(format_args!("tenant {}: {reason}", self.tenant));
         }
@@ -276,16 +269,6 @@ fn is_over(helper: &mut Helper) -> bool {
 fn end(helper: &mut Helper) {
     let _ = helper.child.kill();
     let _ = helper.child.try_wait();
-}
-
-/// The last line that a helper said.
-fn said(child: &mut Child) -> String {
-    let mut text = String::new();
-    if let Some(err) = child.stderr.take() {
-        let _ = err.take(SAID_BYTES_MAX).read_to_string(&mut text);
-    }
-    let line = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("the driver doesn't answer in time");
-    line.trim_start_matches("gpuquota: ").to_owned()
 }
 
 fn say(text: core::fmt::Arguments<'_>) {
