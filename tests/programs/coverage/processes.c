@@ -98,6 +98,7 @@ static void ipc_importer(void) {
     CUipcMemHandle handle;
     CUdeviceptr address;
     begin();
+    your_turn();
     get(&handle, sizeof handle);
     NEED(cuIpcOpenMemHandle_v2(&address, handle, 1));
     your_turn();
@@ -112,6 +113,7 @@ WHOLE(cuIpcGetMemHandle) {
     memset(&none, POISON & 0xff, sizeof none);
     pid_t other = with_other(ipc_importer);
     begin();
+    wait_turn();
     CUdeviceptr address = block(8 * MIB);
     is("a handle", CALL((CUipcMemHandle *, CUdeviceptr), &handle, address), SUCCESS);
     tell("of nothing", CALL((CUipcMemHandle *, CUdeviceptr), &none, 0x1234));
