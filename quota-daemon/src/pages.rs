@@ -22,6 +22,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a daemon that begins waits for a process that is just ending.
+const ENDING_WAIT_MAX: Duration = Duration::from_millis(50);
+/// The wait before it is looked at again.
+const ENDING_PAUSE: Duration = Duration::from_millis(1);
 
 /// The pages of one tenant, and the descriptors through which others get them.
 #[derive(Debug)]
@@ -107,11 +113,16 @@ impl TenantPages {
         lock::owner(self.ledger_file.as_fd(), SlotId::new(slot)?).ok().flatten()
     }
 
-    /// Gives back what processes have left that died while no daemon watched.
+    /// Gives back what processes have left that died while no daemon watched. Those that are just ending are waited for, but
+    /// not for long.
     pub fn bury(&self) {
-        for slot in self.common.memory.slots().filter(|slot| self.common.memory.pid(*slot) != 0) {
+        let (memory, deadline) = (&self.common.memory, Instant::now() + ENDING_WAIT_MAX);
+        for slot in memory.slots().filter(|slot| memory.pid(*slot) != 0) {
             if lock::is_alive(self.ledger_file.as_fd(), slot).is_ok_and(|alive| !alive) {
-                self.common.memory.vacate(slot);
+                while lock::is_still_ending(memory.pid(slot)) && Instant::now() < deadline {
+                    std::thread::sleep(ENDING_PAUSE);
+                }
+                memory.vacate(slot);
             }
         }
     }

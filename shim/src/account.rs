@@ -14,14 +14,18 @@ use driver_api::CUdevice;
 use quota_core::ledger::{DeviceId, Locked, SlotId, Units};
 use quota_core::settings::LogLevel;
 use quota_core::{Bytes, Mode, OnDaemonLoss};
-use quota_wire::lock::{self, LOCK_WAIT_MAX, LedgerLock};
+use quota_wire::lock::{self, LOCK_WAIT_MAX, LedgerLock, Swept};
 use quota_wire::socket::Connection;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long what a dead process held may still be shown, where no daemon watches.
 const SWEEP_PAUSE: Duration = Duration::from_millis(100);
+/// How long an allocation waits for the memory of a process that is just ending, before it is refused.
+const ENDING_WAIT_MAX: Duration = Duration::from_millis(50);
+/// The wait before it is looked at again.
+const ENDING_PAUSE: Duration = Duration::from_millis(1);
 
 /// The tenant's account on one device.
 #[derive(Clone, Copy)]
@@ -380,11 +384,33 @@ impl Account {
             member.ledger.force(slot, self.place, units, guard.token());
             return Ok(true);
         }
-        let grown = member.ledger.grow(slot, self.place, units, cap, guard.token());
-        if grown.is_ok() || !self.may_sweep() || !self.sweep(&guard) {
-            return Ok(grown.is_ok());
+        if member.ledger.grow(slot, self.place, units, cap, guard.token()).is_ok() {
+            return Ok(true);
         }
-        Ok(member.ledger.grow(slot, self.place, units, cap, guard.token()).is_ok())
+        if self.may_sweep() { self.grow_by_the_dead(slot, units, cap, guard) } else { Ok(false) }
+    }
+
+    /// The same with what the dead have left. Those that are just ending are waited for, but not for long.
+    fn grow_by_the_dead<'a>(
+        &'a self,
+        slot: SlotId,
+        units: Units,
+        cap: Bytes,
+        mut guard: LedgerLock<'a>,
+    ) -> Result<bool, Refusal> {
+        let deadline = Instant::now() + ENDING_WAIT_MAX;
+        loop {
+            let swept = self.sweep(&guard);
+            if swept.found && self.member.ledger.grow(slot, self.place, units, cap, guard.token()).is_ok() {
+                return Ok(true);
+            }
+            if !swept.ending || Instant::now() >= deadline {
+                return Ok(false);
+            }
+            drop(guard);
+            std::thread::sleep(ENDING_PAUSE);
+            guard = LedgerLock::take(self.member.file.as_fd()).map_err(|error| self.stuck(&error.to_string()))?;
+        }
     }
 
     /// Sets aside what the process of another slot has charged, with nobody correcting it meanwhile.
@@ -403,8 +429,8 @@ impl Account {
         self.member.daemon.as_ref().is_none_or(Link::is_lost)
     }
 
-    fn sweep(&self, guard: &LedgerLock<'_>) -> bool {
-        lock::sweep(self.member.file.as_fd(), &self.member.ledger, Some(self.member.slot), guard).unwrap_or(false)
+    fn sweep(&self, guard: &LedgerLock<'_>) -> Swept {
+        lock::sweep(self.member.file.as_fd(), &self.member.ledger, Some(self.member.slot), guard).unwrap_or_default()
     }
 
     /// True when no other process of the tenant has a slot, dead or alive.

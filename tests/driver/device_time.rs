@@ -42,7 +42,7 @@ fn a_dead_rank_is_waited_for() {
     dead.kill(&truth);
     let window = truth.window(0, Duration::from_millis(300));
     assert_eq!(window.of(pid), 0, "it has nothing there any more");
-    assert!(window.of(first) > 60 * MS && window.busy_ns > 250 * MS, "they spin on: {window:?}");
+    assert!(window.of(first) > window.at_ns / 5 && window.busy_ns > window.at_ns * 5 / 6, "they spin on: {window:?}");
     all.into_iter().for_each(|job| job.kill(&truth));
     let window = truth.window(0, Duration::from_millis(100));
     assert_eq!(window.busy_ns, 0, "{window:?}");
@@ -54,11 +54,11 @@ fn a_dead_rank_is_waited_for() {
 fn work_of_the_stopped_goes_on_and_that_of_the_dead_does_not() {
     let machine = Machine::new("a100-80gb");
     let truth = machine.truth();
-    let job = Busy::start_all([machine.free("kernel=spin_1ms count=500")]).remove(0);
+    let job = Busy::start_all([machine.free("kernel=spin_1ms count=1000")]).remove(0);
     eventually(Duration::from_secs(5), "it works", || truth.served(job.pid(), 0) > 20 * MS);
     truth.stop(job.pid());
     let window = truth.window(0, Duration::from_millis(100));
-    assert!(window.of(job.pid()).abs_diff(100 * MS) < 5 * MS, "{window:?}");
+    assert!(window.of(job.pid()).abs_diff(window.at_ns) < window.at_ns / 20, "{window:?}");
     truth.go_on(job.pid());
     let pid = job.pid();
     job.kill(&truth);

@@ -90,21 +90,50 @@ pub fn owner(file: BorrowedFd<'_>, slot: SlotId) -> io::Result<Option<u32>> {
     }
 }
 
-/// Gives back what dead processes held; `own` is the caller's slot. True when somebody was dead.
+/// What [`sweep`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Swept {
+    /// Somebody was dead; what was theirs is given back.
+    pub found: bool,
+    /// Somebody is ending, and holds it still.
+    pub ending: bool,
+}
+
+/// Gives back what dead processes held; `own` is the caller's slot.
 pub fn sweep(
     file: BorrowedFd<'_>,
     ledger: &TenantMemory,
     own: Option<SlotId>,
     _lock: &LedgerLock<'_>,
-) -> io::Result<bool> {
-    let mut found = false;
+) -> io::Result<Swept> {
+    let mut swept = Swept::default();
     for slot in ledger.slots().filter(|slot| Some(*slot) != own && ledger.pid(*slot) != 0) {
-        if !is_alive(file, slot)? {
+        if is_alive(file, slot)? {
+            continue;
+        }
+        if is_still_ending(ledger.pid(slot)) {
+            swept.ending = true;
+        } else {
             ledger.vacate(slot);
-            found = true;
+            swept.found = true;
         }
     }
-    Ok(found)
+    Ok(swept)
+}
+
+/// True while the kernel takes process `pid` down. It drops the locks of a file when it closes the process's descriptor, and has
+/// the driver let go of the device's memory only after that; by the time at which the process has ended both is done. Also
+/// false where `/proc` is hidden, or shows other processes under that number.
+pub fn is_still_ending(pid: u32) -> bool {
+    /// `PF_EXITING` of the kernel's flags of a process.
+    const EXITING: u32 = 4;
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The name in parentheses may hold anything, so the fields are counted from behind it: state, ..., flags, ..., threads.
+    let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
+    let number = |at: usize| fields.get(at).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+    // The first thread may have ended before the others, with which it shares the descriptors.
+    let has_ended = matches!(fields.first(), Some(&("Z" | "X"))) && number(17) <= 1;
+    number(6) & EXITING != 0 && !has_ended
 }
 
 fn byte_of(slot: SlotId) -> libc::off_t {
@@ -135,5 +164,54 @@ fn set(file: BorrowedFd<'_>, kind: libc::c_int, byte: libc::off_t) -> io::Result
     match error.raw_os_error() {
         Some(libc::EAGAIN | libc::EACCES) => Ok(false),
         _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ffi::c_void;
+
+    extern "C" fn sleep_for_ever(_: *mut c_void) -> *mut c_void {
+        loop {
+            // SAFETY: plain call.
+            unsafe { libc::pause() };
+        }
+    }
+
+    /// A process of which the first thread has ended and the second has not, as while many threads are taken down.
+    fn half_ended() -> libc::pid_t {
+        // SAFETY: the child makes a thread and ends its first, by plain calls.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                let mut thread = core::mem::zeroed();
+                libc::pthread_create(&mut thread, core::ptr::null(), sleep_for_ever, core::ptr::null_mut());
+                libc::syscall(libc::SYS_exit, 0);
+            }
+            pid
+        }
+    }
+
+    fn eventually(what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !holds() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_process_is_ending_until_its_last_thread_has_ended() {
+        assert!(!is_still_ending(std::process::id()), "it lives");
+        let pid = half_ended();
+        let of = u32::try_from(pid).expect("it was made");
+        eventually("the first thread ends", || is_still_ending(of));
+        // SAFETY: plain calls on a child of ours.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+        eventually("all have ended, and nobody has asked how", || !is_still_ending(of));
+        // SAFETY: as above; nobody wants the status.
+        assert_eq!(unsafe { libc::waitpid(pid, core::ptr::null_mut(), 0) }, pid);
+        assert!(!is_still_ending(of), "there is no such process");
     }
 }

@@ -306,7 +306,15 @@ impl Registry {
 
     /// The pid of the member that was made on a connection.
     pub fn pid_of(&self, connection: ConnectionId) -> Option<u32> {
-        self.tenants.values().find_map(|tenant| tenant.members.get(&connection)).map(|member| member.peer.pid)
+        self.place_of(connection).map(|(pid, ..)| pid)
+    }
+
+    /// The same with its tenant and slot.
+    pub fn place_of(&self, connection: ConnectionId) -> Option<(u32, TenantId, u32)> {
+        let of = |(id, tenant): (&TenantId, &Tenant)| {
+            tenant.members.get(&connection).map(|member| (member.peer.pid, *id, member.slot))
+        };
+        self.tenants.iter().find_map(of)
     }
 }
 

@@ -263,12 +263,13 @@ impl Server {
         let mut actions = Vec::new();
         self.registry.closed(id, &mut actions);
         name_process(client.credentials.pid, &mut actions);
-        // Who has no ledger any more holds nothing that we could count: it has called exec, or is dying.
-        if let Some(pid) = self.registry.pid_of(id).filter(|pid| has_dropped_ledger(*pid)) {
-            self.notices.remove(&id);
-            if is_ending(pid) {
-                self.registry.died(id, &mut actions);
+        // Who has no ledger any more waits for no turn: it has called exec, or is dying.
+        if let Some((pid, tenant, slot)) = self.registry.place_of(id).filter(|(pid, ..)| has_dropped_ledger(*pid)) {
+            if is_ending(pid) && self.notices.contains_key(&id) {
+                // The driver may hold its memory until it has ended, of which we hear.
+                self.arbiter.vacate(tenant, slot);
             } else {
+                self.notices.remove(&id);
                 self.registry.left(id, &mut actions);
             }
         }

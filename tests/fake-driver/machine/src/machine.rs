@@ -229,21 +229,27 @@ impl Machine {
         locked.body.processes[entry].uses[device].bytes
     }
 
-    /// Living processes that have a context or memory on the device.
+    /// Living processes that have a context or memory on the device: what they hold at one moment, at which they all live.
     pub fn processes(&self, device: usize) -> Vec<ProcessUse> {
         let living = self.sweep();
         let locked = self.lock();
         let uses = living.iter().filter_map(|process| {
             let held = process.of(&locked)?.uses[device];
             let has_context = held.has_context != 0;
-            (has_context || held.bytes > 0).then_some(ProcessUse {
+            let it = ProcessUse {
                 host_pid: process.host_pid,
                 bytes: held.bytes,
                 movable_bytes: held.movable(),
                 has_context,
-            })
+            };
+            (has_context || held.bytes > 0).then_some((process, it))
         });
-        uses.collect()
+        let uses: Vec<_> = uses.collect();
+        drop(locked);
+        // Who has died since it was asked for may have been followed by others, who hold that memory now.
+        let still = self.sweep();
+        let lives = |process: &Living| still.iter().any(|other| other.is_same(process));
+        uses.into_iter().filter(|(process, _)| lives(process)).map(|(_, it)| it).collect()
     }
 
     /// Says whether this process has a context on the device; lists of processes show it then.
@@ -368,6 +374,10 @@ pub(crate) struct Living {
 }
 
 impl Living {
+    fn is_same(&self, other: &Self) -> bool {
+        (self.entry, self.generation) == (other.entry, other.generation)
+    }
+
     /// Its entry, unless it has died since.
     pub(crate) fn of<'a>(&self, locked: &'a Locked<'_>) -> Option<&'a crate::state::Process> {
         locked
