@@ -49,6 +49,22 @@ fn a_context_that_cannot_be_unmade_is_the_programs() {
     assert_eq!(after.code("linear:c=1000M"), 0, "it has given everything back: {after:?}");
 }
 
+/// The kernel drops locks when it closes files, and the driver lets go of memory after that: what a process held that is just
+/// ending is nobody's yet.
+#[test]
+fn what_a_process_held_is_credited_when_it_has_ended() {
+    let machine = Machine::new("a100-80gb");
+    let mut ending = machine.job(program("ending")).memory("1GiB").start();
+    ending.until("ready");
+    let stat = format!("/proc/{}/stat", ending.pid());
+    let has_begun = || std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "));
+    eventually(Duration::from_secs(5), "its first thread has ended", has_begun);
+    let other = || machine.probe("linked").memory("1GiB").words("init ctx linear:a=600M").run().code("linear:a=600M");
+    let meanwhile = other();
+    ending.kill();
+    assert_eq!((meanwhile, other()), (2, 0));
+}
+
 /// By name: processes of one tenant share, and those of another don't.
 #[test]
 fn a_tenants_name_finds_its_ledger() {
