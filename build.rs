@@ -27,6 +27,7 @@ const PROGRAMS: &[Program] = &[
     Program { name: "threads", source: "tests/programs/threads.c", arguments: &["-ldl", "-pthread"] },
     Program { name: "no-syscalls", source: "tests/programs/no_syscalls.c", arguments: &["-ldl"] },
     Program { name: "early", source: "tests/programs/early.c", arguments: &["-ldl", "-pthread"] },
+    Program { name: "primary", source: "tests/programs/primary.c", arguments: &["-lcuda"] },
     Program { name: "ending", source: "tests/programs/ending.c", arguments: &["-lcuda", "-pthread"] },
     Program { name: "cleared", source: "tests/programs/cleared.c", arguments: &["-ldl"] },
     Program { name: "loading", source: "tests/programs/loading.c", arguments: &["-ldl", "-pthread"] },

@@ -1,6 +1,6 @@
 //! Every kind of memory against one quota, and the views on what is left.
 
-use harness::{GIB, MIB, Machine};
+use harness::{Books, GIB, MIB, Machine, Running, program};
 
 const KINDS: [&str; 9] = ["linear", "pitch", "managed", "async", "pool", "vmm", "array", "array3d", "mipmap"];
 
@@ -167,4 +167,46 @@ fn the_ordinary_path_makes_no_system_call() {
     let done = job().arg("forbid").run().quiet();
     assert_eq!(done.out, format!("free {} of {GIB}\n", GIB - 2 * MIB), "the shim was there");
     assert_eq!(job().run().quiet().out, done.out);
+}
+
+/// What a process is charged is what it holds; how much.
+fn held(books: &Books, process: &Running) -> u64 {
+    let (charged, held) = (books.charged(process.pid(), 0), books.held(process.pid(), 0));
+    assert_eq!(charged, held, "charged, held");
+    held
+}
+
+/// A primary context that was reset is still retained, so it doesn't go when what a refused call took is given back: it is
+/// reset again. And the program has retained it as often as it thinks.
+#[test]
+fn a_refused_primary_context_is_gone_although_it_is_retained() {
+    for how in ["retain", "green"] {
+        let machine = Machine::new("a100-80gb");
+        // What a context costs is known from others, for whom it costs less.
+        let cheap = machine.probe("linked").memory("1GiB").env("FAKE_CUDA_CONTEXT", "24MiB").words("init ctx").run();
+        assert_eq!(cheap.code("ctx"), 0, "{cheap:?}");
+        let job = machine.job(program("primary")).arg(how).memory("1GiB").env("FAKE_CUDA_CONTEXT", "48MiB");
+        let (mut job, books) = (job.start(), machine.books());
+        assert_eq!(job.until("look"), ["retain 0", "reset 0", "fill 0", "full 2", "state 0 0"], "{how}");
+        assert_eq!(held(&books, &job), 984 * MIB, "{how}");
+        job.go_on();
+        let after = ["empty 0", "retain 0", "release 0", "state 0 1", "release 0", "state 0 0", "release 201"];
+        assert_eq!(job.until("look"), after, "{how}");
+        assert_eq!(held(&books, &job), 0, "{how}");
+        job.finish();
+    }
+}
+
+/// A primary context that nobody was seen to retain ends, and with it what was in it.
+#[test]
+fn a_primary_context_made_for_a_green_one_takes_what_is_in_it() {
+    let machine = Machine::new("a100-80gb");
+    let mut job = machine.job(program("primary")).arg("reset").memory("1GiB").env("FAKE_CUDA_CONTEXT", "24MiB").start();
+    let books = machine.books();
+    assert_eq!(job.until("look"), ["green 0", "context 0", "allocate 0"]);
+    assert_eq!(held(&books, &job), (24 + 4 + 2) * MIB);
+    job.go_on();
+    assert_eq!(job.until("look"), ["reset 0"]);
+    assert_eq!(held(&books, &job), 0);
+    job.finish();
 }

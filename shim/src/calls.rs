@@ -91,17 +91,25 @@ pub(crate) fn current_device() -> Option<CUdevice> {
 
 /// The device of a context that need not be current.
 pub(crate) fn device_of_context(context: usize) -> Option<CUdevice> {
-    let context = context as CUcontext;
-    if !call!(cuCtxPushCurrent_v2(context => CUcontext)).is_success() {
-        return None;
-    }
-    let device = current_device();
-    let mut popped: CUcontext = core::ptr::null_mut();
-    let _ = call!(cuCtxPopCurrent_v2(&mut popped => *mut CUcontext));
-    device
+    look_into(context).ok()
 }
 
-/// The context of a primary context that is active already; never activates one.
+/// Whether the driver says that a context is none any more.
+pub(crate) fn is_gone(context: usize) -> bool {
+    const GONE: [CUresult; 2] = [CUresult::INVALID_CONTEXT, CUresult::CONTEXT_IS_DESTROYED];
+    look_into(context).is_err_and(|code| GONE.contains(&code))
+}
+
+fn look_into(context: usize) -> Called<CUdevice> {
+    when_done(call!(cuCtxPushCurrent_v2(context as CUcontext => CUcontext)), ())?;
+    let mut device: CUdevice = 0;
+    let code = call!(cuCtxGetDevice(&mut device => *mut CUdevice));
+    let mut popped: CUcontext = core::ptr::null_mut();
+    let _ = call!(cuCtxPopCurrent_v2(&mut popped => *mut CUcontext));
+    when_done(code, device)
+}
+
+/// Whether the primary context of a device is active; never activates it.
 pub(crate) fn primary_is_active(device: CUdevice) -> bool {
     let (mut flags, mut active): (c_uint, c_int) = (0, 0);
     let code =

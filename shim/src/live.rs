@@ -241,12 +241,12 @@ pub(crate) fn primaries_are(active: impl Fn(CUdevice) -> bool) {
     }
 }
 
-/// Looks which contexts the driver still knows, where it isn't said which one is gone.
-pub(crate) fn contexts_are(known: impl Fn(usize) -> bool) {
+/// Looks which contexts the driver no longer has, where it isn't said which one is gone.
+pub(crate) fn contexts_are(gone: impl Fn(usize) -> bool) {
     let mut contexts: Vec<usize> = live(|live| live.blocks.values().map(|block| block.context).collect());
     contexts.sort_unstable();
     contexts.dedup();
-    for context in contexts.into_iter().filter(|context| !known(*context)) {
+    for context in contexts.into_iter().filter(|context| gone(*context)) {
         context_is_gone(context);
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Process {
     pub(crate) mistake: Option<SettingError>,
     pub(crate) membership: Membership,
     pub(crate) live: Mutex<Live>,
+    /// One thread at a time makes a primary context, or makes it go again.
+    pub(crate) making_primary: Mutex<()>,
     pub(crate) vmm: Mutex<Vmm>,
     pub(crate) pools: Pools,
     pub(crate) meter: Meter,
@@ -138,6 +140,7 @@ fn start() -> u8 {
         mistake,
         membership: Membership::default(),
         live: Mutex::default(),
+        making_primary: Mutex::default(),
         vmm: Mutex::default(),
         pools: Pools::default(),
         meter: Meter::default(),

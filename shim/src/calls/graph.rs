@@ -115,6 +115,10 @@ pub(crate) fn release_primary(device: CUdevice) -> Called<()> {
     when_done(call!(cuDevicePrimaryCtxRelease_v2(device => CUdevice)), ())
 }
 
+pub(crate) fn reset_primary(device: CUdevice) -> Called<()> {
+    when_done(call!(cuDevicePrimaryCtxReset_v2(device => CUdevice)), ())
+}
+
 pub(crate) fn destroy_green_context(green: usize) -> Called<()> {
     when_done(call!(cuGreenCtxDestroy(green as CUgreenCtx => CUgreenCtx)), ())
 }

@@ -5,11 +5,16 @@
 use super::{Answer, Undone};
 use crate::args::{Out, Raw};
 use crate::entry::Next;
+use crate::process::process;
 use crate::{account, calls, live, overhead, pace};
 use core::ffi::c_void;
+use core::time::Duration;
 use driver_api::{
     CUcontext, CUctxCreateParams, CUdevResourceDesc, CUdevice, CUexecAffinityParam, CUgreenCtx, VdpGetProcAddress,
 };
+
+/// Longest wait for another thread that makes a primary context.
+const MAKING_WAIT_MAX: Duration = Duration::from_secs(2);
 
 pub(crate) fn cuInit(next: Next<'_>, _flags: u32) -> Answer {
     next.call()
@@ -116,13 +121,19 @@ fn destroy(next: Next<'_>, context: CUcontext) -> Answer {
     })
 }
 
-/// Ends what may be a context; `credit`s what the books say was in it, then looks what else is gone.
+/// Ends what may be a context; `credit`s what the books say was in it.
 fn ending(next: Next<'_>, credit: impl FnOnce()) -> Answer {
     overhead::around_free(|| {
         next.call()?;
         credit();
         Ok(())
     })
+}
+
+/// The primary context of a device is gone; or, where nobody was seen to retain it, whichever the driver says.
+fn primary_is_gone(device: CUdevice) {
+    live::primary_is_gone(device);
+    live::contexts_are(calls::is_gone);
 }
 
 /// Destroys the context when its last attachment goes; the driver then no longer knows it.
@@ -137,14 +148,34 @@ pub(crate) fn cuCtxDetach(next: Next<'_>, ctx: CUcontext) -> Answer {
 
 /// The first to retain the primary context makes it.
 pub(crate) fn cuDevicePrimaryCtxRetain(next: Next<'_>, pctx: Out<CUcontext>, dev: CUdevice) -> Answer {
-    if calls::primary_is_active(dev) {
-        next.call()?;
-        pace::attach(dev);
-    } else {
-        made(next, pctx, dev, |_| calls::release_primary(dev))?;
-    }
+    retained(next, pctx, dev, |_| calls::release_primary(dev))?;
     live::primary_is(dev, pctx.get() as usize);
     Ok(())
+}
+
+/// Retains the primary context, for what is put into `out`; `undo` gives that back.
+///
+/// One that was reset is still retained by whoever did. It is there again then, and doesn't go when this is undone; so it is
+/// reset again, unless another thread may have come to use it. Where the driver doesn't, its cost is measured and charged.
+fn retained(
+    next: Next<'_>,
+    out: Out<*mut c_void>,
+    device: CUdevice,
+    undo: impl FnOnce(*mut c_void) -> Undone,
+) -> Answer {
+    let alone = process().making_primary.try_lock_for(MAKING_WAIT_MAX);
+    if calls::primary_is_active(device) {
+        next.call()?;
+        pace::attach(device);
+        return Ok(());
+    }
+    made(next, out, device, |made| {
+        undo(made)?;
+        if alone.is_some() && calls::primary_is_active(device) {
+            let _measured_if_not = calls::reset_primary(device);
+        }
+        Ok(())
+    })
 }
 
 pub(crate) fn cuDevicePrimaryCtxRelease_v2(next: Next<'_>, dev: CUdevice) -> Answer {
@@ -160,7 +191,7 @@ fn release_primary(next: Next<'_>, device: CUdevice) -> Answer {
     pace::primary_going(device);
     ending(next, || {
         if !calls::primary_is_active(device) {
-            live::primary_is_gone(device);
+            primary_is_gone(device);
         }
     })
 }
@@ -175,7 +206,7 @@ pub(crate) fn cuDevicePrimaryCtxReset(next: Next<'_>, dev: CUdevice) -> Answer {
 
 fn reset_primary(next: Next<'_>, device: CUdevice) -> Answer {
     pace::primary_going(device);
-    ending(next, || live::primary_is_gone(device))
+    ending(next, || primary_is_gone(device))
 }
 
 /// A green context retains the primary one, and makes it where it isn't there.
@@ -186,12 +217,7 @@ pub(crate) fn cuGreenCtxCreate(
     dev: CUdevice,
     _flags: u32,
 ) -> Answer {
-    if calls::primary_is_active(dev) {
-        next.call()?;
-        pace::attach(dev);
-        return Ok(());
-    }
-    made(next, phCtx, dev, |green| calls::destroy_green_context(green as usize))
+    retained(next, phCtx, dev, |green| calls::destroy_green_context(green as usize))
 }
 
 pub(crate) fn cuGreenCtxDestroy(next: Next<'_>, hCtx: CUgreenCtx) -> Answer {
@@ -202,6 +228,6 @@ pub(crate) fn cuGreenCtxDestroy(next: Next<'_>, hCtx: CUgreenCtx) -> Answer {
     ending(next, || {
         // The device isn't known any more, nor whether the primary context went with it.
         live::primaries_are(calls::primary_is_active);
-        live::contexts_are(|context| calls::device_of_context(context).is_some());
+        live::contexts_are(calls::is_gone);
     })
 }

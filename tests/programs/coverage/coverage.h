@@ -68,7 +68,6 @@ void give_file(int file);
 int get_file(void);
 void other_ends(pid_t pid);
 
-CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 
 static inline CUdeviceptr block(size_t bytes) {
     CUdeviceptr address;

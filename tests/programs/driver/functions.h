@@ -19,6 +19,7 @@ CUresult cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 CUresult cuCtxDestroy_v2(CUcontext);
 CUresult cuCtxDisablePeerAccess(CUcontext);
 CUresult cuCtxEnablePeerAccess(CUcontext, unsigned);
+CUresult cuCtxFromGreenCtx(CUcontext *, CUgreenCtx);
 CUresult cuCtxGetApiVersion(CUcontext, unsigned *);
 CUresult cuCtxGetCurrent(CUcontext *);
 CUresult cuCtxGetDevice(CUdevice *);
