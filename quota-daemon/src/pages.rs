@@ -9,7 +9,7 @@ use crate::survival::PAGE_NAME;
 use quota_core::Bytes;
 use quota_core::ledger::{Correction, DeviceId, SlotId, Units};
 use quota_wire::TenantMemory;
-use quota_wire::lock::{self, LedgerLock};
+use quota_wire::lock::{self, ENDING_PAUSE, ENDING_WAIT_MAX, LedgerLock};
 use quota_wire::memory::{Access, Mapping, anonymous_file};
 use quota_wire::page::{Gate, QuotaPage};
 use rustix::event::{EventfdFlags, eventfd};
@@ -22,12 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-/// How long a daemon that begins waits for a process that is just ending.
-const ENDING_WAIT_MAX: Duration = Duration::from_millis(50);
-/// The wait before it is looked at again.
-const ENDING_PAUSE: Duration = Duration::from_millis(1);
+use std::time::Instant;
 
 /// The pages of one tenant, and the descriptors through which others get them.
 #[derive(Debug)]

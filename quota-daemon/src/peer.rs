@@ -5,6 +5,7 @@ mod cgroup;
 
 pub use cgroup::is_container;
 
+use quota_wire::Stat;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::io::Read;
@@ -170,33 +171,22 @@ pub fn started(pid: u32) -> String {
 
 /// When process `pid` started, in ticks since the machine did: with the pid, a name that no other process has.
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    state(pid)?.split(' ').nth(19)?.parse().ok()
+    Stat::of(pid).map(|stat| stat.start_ticks)
 }
 
 /// True when the kernel says that process `pid` is stopped, by a signal or a debugger.
 pub fn is_stopped(pid: u32) -> bool {
-    state(pid).is_some_and(|rest| rest.starts_with(['T', 't']))
+    Stat::of(pid).is_some_and(|stat| stat.is_stopped())
 }
 
 /// True for a process that has ended and was not waited for.
 pub fn is_zombie(pid: u32) -> bool {
-    state(pid).is_some_and(|rest| rest.starts_with(['Z', 'X']))
+    Stat::of(pid).is_some_and(|stat| stat.is_zombie())
 }
 
 /// True for a process that is ending, or has ended.
 pub fn is_ending(pid: u32) -> bool {
-    /// `PF_EXITING` of the kernel's flags of a process.
-    const EXITING: u32 = 4;
-    let Some(rest) = state(pid) else { return true };
-    let flags = rest.split(' ').nth(6).and_then(|flags| flags.parse::<u32>().ok());
-    rest.starts_with(['Z', 'X']) || flags.is_some_and(|flags| flags & EXITING != 0)
-}
-
-/// What `/proc/<pid>/stat` says behind the name, from the state on.
-fn state(pid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything, so the fields are counted from behind it.
-    stat.get(stat.rfind(')')? + 2..).map(str::to_owned)
+    Stat::of(pid).is_none_or(|stat| stat.is_ending())
 }
 
 fn started_at(pid: u32) -> Option<SystemTime> {

@@ -14,7 +14,7 @@ use driver_api::CUdevice;
 use quota_core::ledger::{DeviceId, Locked, SlotId, Units};
 use quota_core::settings::LogLevel;
 use quota_core::{Bytes, Mode, OnDaemonLoss};
-use quota_wire::lock::{self, LOCK_WAIT_MAX, LedgerLock, Swept};
+use quota_wire::lock::{self, ENDING_PAUSE, ENDING_WAIT_MAX, LOCK_WAIT_MAX, LedgerLock, Swept};
 use quota_wire::socket::Connection;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -22,10 +22,6 @@ use std::time::{Duration, Instant};
 
 /// How long what a dead process held may still be shown, where no daemon watches.
 const SWEEP_PAUSE: Duration = Duration::from_millis(100);
-/// How long an allocation waits for the memory of a process that is just ending, before it is refused.
-const ENDING_WAIT_MAX: Duration = Duration::from_millis(50);
-/// The wait before it is looked at again.
-const ENDING_PAUSE: Duration = Duration::from_millis(1);
 
 /// The tenant's account on one device.
 #[derive(Clone, Copy)]

@@ -13,9 +13,11 @@ pub mod notice;
 pub mod page;
 pub mod secret;
 pub mod socket;
+pub mod stat;
 pub mod usage;
 
 pub use memory::Mapping;
 pub use page::QuotaPage;
 pub use secret::Secret;
+pub use stat::Stat;
 pub use usage::TenantMemory;

@@ -8,6 +8,7 @@
 //! Byte 0 is the ledger's lock, byte `1 + slot` shows that the slot's owner lives.
 #![allow(unsafe_code)]
 
+use crate::Stat;
 use crate::usage::TenantMemory;
 use quota_core::ledger::SlotId;
 use std::io;
@@ -16,6 +17,11 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for the ledger's lock: it is held for microseconds, so more means a stopped holder.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Longest wait for a process that is just ending, before what it held is anybody's.
+pub const ENDING_WAIT_MAX: Duration = Duration::from_millis(50);
+/// Pause between two looks at it.
+pub const ENDING_PAUSE: Duration = Duration::from_millis(1);
 
 /// The ledger's lock, held; released when dropped.
 #[derive(Debug)]
@@ -121,19 +127,10 @@ pub fn sweep(
     Ok(swept)
 }
 
-/// True while the kernel takes process `pid` down. It drops the locks of a file when it closes the process's descriptor, and has
-/// the driver let go of the device's memory only after that; by the time at which the process has ended both is done. Also
-/// false where `/proc` is hidden, or shows other processes under that number.
+/// True while the kernel takes process `pid` down ([`Stat::is_still_ending`]). Also false where `/proc` is hidden, or shows other
+/// processes under that number.
 pub fn is_still_ending(pid: u32) -> bool {
-    /// `PF_EXITING` of the kernel's flags of a process.
-    const EXITING: u32 = 4;
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The name in parentheses may hold anything, so the fields are counted from behind it: state, ..., flags, ..., threads.
-    let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
-    let number = |at: usize| fields.get(at).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
-    // The first thread may have ended before the others, with which it shares the descriptors.
-    let has_ended = matches!(fields.first(), Some(&("Z" | "X"))) && number(17) <= 1;
-    number(6) & EXITING != 0 && !has_ended
+    Stat::of(pid).is_some_and(|stat| stat.is_still_ending())
 }
 
 fn byte_of(slot: SlotId) -> libc::off_t {
