@@ -68,6 +68,35 @@ fn tenants_share_whatever_the_number_of_their_jobs() {
     measured(&machine, ["many", "many", "one"].map(hire), 4 * SECOND).assert_divided(&[1, 1, 2], 3.0);
 }
 
+/// Two jobs of a tenant that may use 60 per cent: one alone has nearly all of it, and both have their halves from a look after the
+/// other begins. Without a daemon nobody lends, and each has its half.
+#[test]
+fn what_a_job_leaves_of_its_tenants_cap_the_others_use() {
+    let _alone = alone();
+    for dies in [false, true] {
+        let machine = Machine::new("a100-80gb");
+        let document = "tenants: [{name: lab, memory: 40GiB, compute: {limit: 60%}}]\n";
+        let mut daemon = machine.daemon_under(document);
+        let truth = machine.truth();
+        let hire = || machine.hired(&daemon, "--tenant lab --memory 10GiB", "kernel=spin_200us iter=50ms");
+        let mut busy = vec![Busy::start(hire()), Busy::start(hire())];
+        busy[0].go();
+        std::thread::sleep(2 * SETTLE);
+        truth.shares(0, &busy, SECOND).assert_has(0, 57.0, 2.0);
+        if dies {
+            daemon.kill();
+        } else {
+            busy[1].go();
+        }
+        std::thread::sleep(SETTLE);
+        let shares = truth.shares(0, &busy, 2 * SECOND);
+        println!("{shares}");
+        shares.assert_has(0, 30.0, 2.0);
+        shares.assert_has(1, if dies { 0.0 } else { 30.0 }, 2.0);
+        busy.into_iter().for_each(|job| job.kill(&truth));
+    }
+}
+
 /// A tenant that may borrow has what nobody else wants, and its 30 per cent from the moment when somebody does.
 #[test]
 fn time_beyond_a_cap_is_borrowed_and_given_back() {

@@ -71,6 +71,7 @@ impl Arbiter {
             if registry.borrows_time(tenant) {
                 (terms.soft_cap, terms.capped) = (registry.effective(tenant, device)?.compute_cap, false);
             }
+            terms.part = registry.part_of_cap(tenant, device);
             Some(registry.pool_of(tenant, device).map_or(terms, |(pool, weight)| terms.in_pool(pool, weight)))
         });
         self.board.set(tenant, common, terms.collect());
@@ -158,5 +159,5 @@ fn terms(quota: &Quota, paused: bool) -> device::Terms {
     // The cap is the shim's: who is out of credit doesn't come to the gate.
     let share =
         Share { weight: quota.weight, guarantee: quota.guarantee, cap: None, class: quota.priority, pool: None };
-    device::Terms { share, capped: quota.compute_cap.is_some(), soft_cap: None, paused }
+    device::Terms { share, capped: quota.compute_cap.is_some(), soft_cap: None, part: None, paused }
 }

@@ -403,6 +403,14 @@ impl Member {
         }
     }
 
+    /// The same at a time of the monotonic clock, with what is lent until then.
+    pub(crate) fn compute_cap_at(&self, index: usize, place: DeviceId, now_ns: u64) -> Option<Percent> {
+        match &self.caps {
+            Caps::Page(page) => page.compute_cap_at(place, now_ns).filter(|cap| *cap < Percent::ALL),
+            Caps::Fixed(_) => self.compute_cap(index, place),
+        }
+    }
+
     /// The member's number for one of CUDA's devices; `None` for a device that nobody has given a quota on.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ pub use books::{Books, Usage, ledger_of, page_of, tenant_memory_of};
 pub use chaos::{Chaos, Crowd};
 pub use compute::{Alone, Busy, Report, Shares, Truth, alone};
 pub use journal::{Asked, asked};
-pub use limits::{cpu_time, limit_descriptors};
+pub use limits::{cpu_time, hears_signals, limit_descriptors};
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};

@@ -1,7 +1,9 @@
-//! Limits of other processes, set from outside, and what they have used.
+//! Limits of other processes, set from outside, what they have used, and with what they begin.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 /// Lets `pid` have no more than `count` descriptors from now on; those it has stay open.
@@ -22,6 +24,20 @@ pub fn limit_descriptors(pid: u32, count: u64) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Has the command begin with no signal ignored, which whoever runs the tests may have had them begin with (`nohup`, a shell's
+/// `&`): a shell can't trap those.
+pub fn hears_signals(command: &mut Command) -> &mut Command {
+    let hear = || {
+        for number in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: the default action is no function.
+            unsafe { libc::signal(number, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: in the child before it becomes the program, `signal` is safe.
+    unsafe { command.pre_exec(hear) }
 }
 
 /// Processor time that process `pid` has used.

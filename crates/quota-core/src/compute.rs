@@ -6,9 +6,11 @@
 //! only goes forward.
 
 pub mod limit;
+pub mod parts;
 pub mod predict;
 pub mod scheduler;
 pub mod spans;
 
 pub use limit::Limit;
+pub use parts::{Demand, Part};
 pub use scheduler::{Action, Event, Pool, Scheduler, Share, Tenant};

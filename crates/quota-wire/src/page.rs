@@ -51,6 +51,8 @@ pub fn firm_part(quota: Bytes) -> Bytes {
     Bytes((quota.0 / FIRM_PARTS).max(FIRM_LEAST).min(quota.0))
 }
 
+/// Bits of a loan's word that are its cap; the others are its time.
+const LOAN_TIME_SHIFT: u32 = 16;
 /// A memory cap that is none.
 const NO_CAP: u64 = u64::MAX;
 
@@ -95,7 +97,11 @@ struct DeviceQuota {
     ahead_us: AtomicU32,
     /// Whose memory may be moved: bits of [`DYNAMIC`] and [`CROWDED`].
     moving: AtomicU32,
-    _reserved: [AtomicU32; 5],
+    _reserved: AtomicU32,
+    /// A compute cap that holds for a while instead of the other, and until when: hundredths of a percent in the lower 16
+    /// bits, above them milliseconds of the monotonic clock. 0 for none.
+    loan: AtomicU64,
+    _reserved_line: [AtomicU32; 2],
 }
 
 /// A quota on one device, as a value.
@@ -150,6 +156,22 @@ impl QuotaPage {
         Percent::from_hundredths(self.device(device).compute_cap.load(Ordering::Relaxed))
     }
 
+    /// The same at a time, in nanoseconds of the monotonic clock: the tenant may have borrowed of others with whom it has a cap
+    /// together.
+    pub fn compute_cap_at(&self, device: DeviceId, now_ns: u64) -> Option<Percent> {
+        let loan = self.device(device).loan.load(Ordering::Relaxed);
+        let holds = now_ns / 1_000_000 < loan >> LOAN_TIME_SHIFT;
+        let cap = u32::try_from(loan & ((1 << LOAN_TIME_SHIFT) - 1)).unwrap_or(0);
+        Percent::from_hundredths(cap).filter(|_| holds).or_else(|| self.compute_cap(device))
+    }
+
+    /// The daemon's side of the above: `cap` holds until then. None for what the quota says.
+    pub fn lend(&self, device: DeviceId, cap: Option<Percent>, until_ns: u64) {
+        let until_ms = (until_ns / 1_000_000).min(u64::MAX >> LOAN_TIME_SHIFT);
+        let word = cap.map_or(0, |cap| until_ms << LOAN_TIME_SHIFT | u64::from(cap.hundredths()));
+        self.device(device).loan.store(word, Ordering::Relaxed);
+    }
+
     /// Everything that holds on `device`. Fields written by one `publish` may be seen one by one.
     pub fn quota(&self, device: DeviceId) -> Quota {
         let entry = self.device(device);
@@ -186,7 +208,11 @@ impl QuotaPage {
         // Before the cap: who sees the cap of a dynamic quota must not take it for one of memory that stays.
         entry.moving.store(moving, Ordering::Release);
         entry.memory_cap_bytes.store(quota.memory_cap.map_or(NO_CAP, |cap| cap.0), Ordering::Relaxed);
-        entry.compute_cap.store(hundredths(quota.compute_cap), Ordering::Relaxed);
+        let cap = hundredths(quota.compute_cap);
+        if entry.compute_cap.swap(cap, Ordering::Relaxed) != cap {
+            // What was lent was of another part.
+            entry.loan.store(0, Ordering::Relaxed);
+        }
         entry.guarantee.store(hundredths(quota.guarantee), Ordering::Relaxed);
         entry.weight.store(quota.weight, Ordering::Relaxed);
         entry.priority.store(quota.priority as u32, Ordering::Relaxed);
@@ -303,7 +329,29 @@ mod tests {
         assert_eq!(page.notice().map(|(notice, _)| notice), Some(resumed));
     }
 
-    /// Notices lie in what was reserved: what was there before is where it was.
+    /// What is lent holds until its time, and no longer than what it is lent beyond.
+    #[test]
+    fn a_loan_ends_by_itself() {
+        const MS: u64 = 1_000_000;
+        let page = page();
+        let (device, percent) = (DeviceId::new(1).expect("a place"), Percent::from_hundredths);
+        let own = Quota { compute_cap: percent(2_500), ..Quota::default() };
+        page.publish(device, &own);
+        page.lend(device, percent(4_000), 300 * MS);
+        let at = |ms: u64| page.compute_cap_at(device, ms * MS).map(Percent::hundredths);
+        assert_eq!([at(0), at(299), at(300), at(u64::MAX / MS)], [Some(4_000), Some(4_000), Some(2_500), Some(2_500)]);
+        assert_eq!(page.compute_cap(device), percent(2_500), "its own is what it was");
+        page.publish(device, &Quota { weight: 3, ..own });
+        assert_eq!(at(0), Some(4_000), "something else has changed");
+        page.publish(device, &Quota { compute_cap: percent(1_000), ..own });
+        assert_eq!(at(0), Some(1_000), "its part has");
+        page.lend(device, percent(10_000), u64::MAX);
+        assert_eq!(at(1 << 40), Some(10_000));
+        page.lend(device, None, u64::MAX);
+        assert_eq!(at(0), Some(1_000));
+    }
+
+    /// Notices and loans lie in what was reserved: what was there before is where it was.
     #[test]
     fn the_layout_is_that_of_its_version() {
         let offsets = [
@@ -313,8 +361,10 @@ mod tests {
             offset_of!(QuotaPage, heartbeat_ns),
             offset_of!(QuotaPage, notice_word),
             offset_of!(QuotaPage, devices),
+            offset_of!(DeviceQuota, moving),
+            offset_of!(DeviceQuota, loan),
         ];
-        assert_eq!((VERSION, offsets), (3, [12, 16, 24, 32, 40, 64]));
+        assert_eq!((VERSION, offsets), (3, [12, 16, 24, 32, 40, 64, 32, 40]));
         assert_eq!(size_of::<QuotaPage>(), 64 + 64 * DEVICES_MAX);
     }
 }

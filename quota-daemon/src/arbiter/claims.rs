@@ -174,6 +174,9 @@ pub(super) struct Account {
     waits: bool,
     /// It is out of credit, as the scheduler was told.
     rests: bool,
+    /// What it was measured to use, and whether it was out of credit, since that was taken last.
+    used_ns: u64,
+    was_throttled: bool,
 }
 
 impl Account {
@@ -203,7 +206,14 @@ impl Account {
             passed_over_until_ns: None,
             waits: false,
             rests: false,
+            used_ns: 0,
+            was_throttled: false,
         }
+    }
+
+    /// What it was measured to use since the last call, and whether it was ever seen to wait for credit.
+    pub(super) fn take_use(&mut self) -> (u64, bool) {
+        (core::mem::take(&mut self.used_ns), core::mem::take(&mut self.was_throttled))
     }
 
     /// True while it has work, as far as the scheduler knows.
@@ -287,6 +297,8 @@ impl Account {
     ) {
         let sum = self.sum(claims, now_ns);
         self.waits = sum.waiting;
+        self.used_ns = self.used_ns.saturating_add(sum.busy_ns);
+        self.was_throttled |= sum.throttled;
         if sum.busy_ns > 0 && !self.wants && !self.free {
             // It went on after a pause and said nothing, as a holder may. What it used is charged while it competes: as
             // the debt of one that sleeps it would be held against nobody's progress.

@@ -1,8 +1,12 @@
 //! One device: its scheduler, the tenants that use it, and which gate each of them is shown. No I/O, no clock.
 
+mod loans;
+
+pub(super) use loans::Loan;
+
 use super::claims::{Account, Claim, Process};
 use quota_core::compute::scheduler::Rules;
-use quota_core::compute::{Action, Event, Pool, Scheduler, Share, Tenant};
+use quota_core::compute::{Action, Event, Part, Pool, Scheduler, Share, Tenant};
 use quota_core::{Percent, Priority};
 use quota_wire::page::Gate;
 use std::collections::BTreeMap;
@@ -33,6 +37,8 @@ pub(super) struct Terms {
     pub(super) capped: bool,
     /// A cap that holds only while somebody else wants the device.
     pub(super) soft_cap: Option<Percent>,
+    /// Its part of a cap that it has together with others.
+    pub(super) part: Option<Part>,
     pub(super) paused: bool,
 }
 
@@ -76,6 +82,7 @@ struct Seat {
     resting: bool,
     idle_since_ns: u64,
     shown: Option<(Gate, u32)>,
+    uses: loans::Use,
 }
 
 /// The token of one device, and who can have it.
@@ -87,6 +94,10 @@ pub(super) struct Device {
     events: Vec<Event>,
     claims: Vec<(Process, Claim)>,
     looked_at_ns: u64,
+    /// When parts of caps were last looked at.
+    lent_at_ns: u64,
+    /// Somebody has another part since, or came, or went.
+    parts_changed: bool,
 }
 
 impl Device {
@@ -98,6 +109,8 @@ impl Device {
             events: Vec::new(),
             claims: Vec::new(),
             looked_at_ns: 0,
+            lent_at_ns: 0,
+            parts_changed: false,
         }
     }
 
@@ -119,14 +132,18 @@ impl Device {
             resting: false,
             idle_since_ns: now_ns,
             shown: None,
+            uses: loans::Use::default(),
         };
         self.seats.insert(tenant, seat);
+        self.parts_changed = true;
         self.enter(tenant, now_ns);
     }
 
     /// It has none any more. What it had under way isn't waited for: the driver tears it down by itself.
     pub(super) fn unseat(&mut self, tenant: Tenant, now_ns: u64) {
-        if self.seats.remove(&tenant).is_some_and(|seat| !seat.resting) {
+        let seat = self.seats.remove(&tenant);
+        self.parts_changed |= seat.is_some();
+        if seat.is_some_and(|seat| !seat.resting) {
             self.scheduler.detach(tenant, now_ns, &mut self.actions);
             self.act(now_ns);
         }
@@ -137,6 +154,7 @@ impl Device {
         let Some(seat) = self.seats.get_mut(&tenant) else { return };
         let before = core::mem::replace(&mut seat.terms, terms);
         seat.is_held &= before == terms;
+        self.parts_changed |= before.part != terms.part;
         if seat.resting || before == terms {
             return;
         }
@@ -215,7 +233,7 @@ impl Device {
             .filter(|seat| crowded && seat.may_rest())
             .map(|seat| seat.idle_since_ns.saturating_add(REST_AFTER_NS));
         let accounts = active.filter_map(|seat| seat.account.next_deadline());
-        rest.chain(accounts).chain(self.scheduler.next_deadline()).min()
+        rest.chain(accounts).chain(self.scheduler.next_deadline()).chain(self.parts_due()).min()
     }
 
     /// True while somebody waits at a gate or shares the device: then the gates are looked after, and it shows.

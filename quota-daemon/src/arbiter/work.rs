@@ -1,7 +1,7 @@
 //! The arbiter's thread: sleeps, reads, has decided, writes.
 
 use super::claims::{Claim, Process};
-use super::device::{Device, Eyes, Show};
+use super::device::{Device, Eyes, Loan, Show};
 use super::wanted::{Board, Common, News, Wanted};
 use super::{Shown, rank};
 use crate::log;
@@ -82,6 +82,7 @@ pub(super) fn start(
         muted: VecDeque::new(),
         beat_at_ns: None,
         shows: Vec::new(),
+        loans: Vec::new(),
         rounds: 0,
         rounds_since_ns: 0,
     };
@@ -117,6 +118,7 @@ struct Work {
     muted: VecDeque<(u64, Tenant)>,
     beat_at_ns: Option<u64>,
     shows: Vec<Show>,
+    loans: Vec<Loan>,
     rounds: u32,
     rounds_since_ns: u64,
 }
@@ -305,6 +307,15 @@ impl Work {
                 let Some(place) = common.places.get(index) else { continue };
                 common.page.set_ahead_us(*place, show.ahead_us);
                 set_gate(common, *place, show.gate);
+            }
+            device.lend_parts(now_ns(), &mut self.loans);
+            for loan in self.loans.drain(..) {
+                let Some(Member { wanted: Wanted { common, .. }, .. }) = self.members.0.get(&loan.tenant) else {
+                    continue;
+                };
+                if let Some(place) = common.places.get(index) {
+                    common.page.lend(*place, loan.cap, loan.until_ns);
+                }
             }
             self.shown[index].holder.store(device.holder().map_or(0, |tenant| tenant.0), Ordering::Relaxed);
             self.shown[index].contenders.store(device.contenders() as u32, Ordering::Relaxed);

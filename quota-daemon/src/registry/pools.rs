@@ -7,7 +7,8 @@
 
 use super::admission::NoRoom;
 use super::{Action, Grant, Registry, Tenant, TenantId, WEIGHT_DEFAULT};
-use quota_core::compute::Pool;
+use quota_core::compute::parts::shares;
+use quota_core::compute::{Part, Pool};
 use quota_core::{Bytes, Percent, Priority};
 use quota_wire::page::Quota;
 
@@ -265,6 +266,17 @@ impl Registry {
         Some((Pool { id: pool.number(), weight: all.weight }, own))
     }
 
+    /// A tenant's part of its pool's cap, where there is one: what it may have of the others' parts while they don't use them. A
+    /// cap that can be borrowed beyond is not lent in parts.
+    pub fn part_of_cap(&self, tenant: TenantId, device: usize) -> Option<Part> {
+        let it = self.tenants.get(&tenant).filter(|_| !self.borrows_time(tenant))?;
+        let (_, weight) = self.pool_of(tenant, device)?;
+        let all = self.pool_grant(Some(it.pool.unwrap_or(tenant)), device)?.compute_cap?;
+        let most = it.effective(device)?.compute_cap.map_or(all, |own| own.min(all));
+        let own = self.effective(tenant, device)?.compute_cap?;
+        Some(Part { weight, own: own.hundredths(), most: most.hundredths(), all: all.hundredths() })
+    }
+
     /// Gives one of a pool its part of the pool's cap and guarantee.
     fn divide(&self, pool: TenantId, tenant: TenantId, device: usize, all: &Quota, quota: &mut Quota) {
         let own = self.tenants[&pool].is_active().then_some((pool, WEIGHT_DEFAULT, None, None));
@@ -330,41 +342,5 @@ impl Registry {
             }
         }
         Ok(())
-    }
-}
-
-/// `all` divided by weight among claims, none of which gets more than its cap; what one can't take the others get.
-fn shares(all: u32, claims: &[(u32, Option<u32>)]) -> Vec<u32> {
-    let mut shares = vec![0; claims.len()];
-    let mut open: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].0 > 0).collect();
-    let mut left = all;
-    // Each round but the last settles one who is at its cap.
-    while !open.is_empty() {
-        let weights: u64 = open.iter().map(|at| u64::from(claims[*at].0)).sum();
-        let part = |at: usize| (u64::from(left) * u64::from(claims[at].0) / weights) as u32;
-        let capped = open.iter().copied().find(|at| claims[*at].1.is_some_and(|cap| cap < part(*at)));
-        let Some(at) = capped else {
-            open.iter().for_each(|at| shares[*at] = part(*at));
-            break;
-        };
-        shares[at] = claims[at].1.unwrap_or_default();
-        left -= shares[at];
-        open.retain(|other| *other != at);
-    }
-    shares
-}
-
-#[cfg(test)]
-mod tests {
-    use super::shares;
-
-    #[test]
-    fn what_one_cannot_take_the_others_get() {
-        assert_eq!(shares(6000, &[(100, None), (200, None)]), [2000, 4000]);
-        assert_eq!(shares(6000, &[(100, None), (100, Some(1000)), (100, None)]), [2500, 1000, 2500]);
-        assert_eq!(shares(6000, &[(100, Some(500)), (100, Some(1000))]), [500, 1000], "nobody takes the rest");
-        assert_eq!(shares(6000, &[(0, None), (1, None)]), [0, 6000]);
-        assert_eq!(shares(0, &[(5, None)]), [0]);
-        assert_eq!(shares(100, &[]), [0; 0]);
     }
 }

@@ -98,8 +98,8 @@ fn signals_that_a_process_sends_are_passed_on_and_those_of_a_dead_child_shown() 
         [(rustix::process::Signal::INT, 2), (rustix::process::Signal::HUP, 1), (rustix::process::Signal::USR1, 10)]
     {
         let script = format!("trap 'exit $((40 + {number}))' {number}; echo ready; while :; do sleep 0.02; done");
-        let mut run =
-            node.gpuquota(&["run", "--", "sh", "-c", &script]).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut run = node.gpuquota(&["run", "--", "sh", "-c", &script]);
+        let mut run = harness::hears_signals(&mut run).stdout(Stdio::piped()).spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(run.stdout.as_mut().expect("piped")).read_line(&mut line).expect("readable");
         signal(run.id(), name);

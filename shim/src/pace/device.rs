@@ -285,15 +285,16 @@ impl Device {
             return;
         }
         self.usage().busy_ns.fetch_add(own, Ordering::AcqRel);
-        if let Some(limit) = self.limit() {
+        if let Some(limit) = self.limit(now) {
             // As of its beginning: what flows in while it runs is not saved up but used.
             let charge = |empty_at| Some(limit.charge(empty_at, own, span.start.min(now)));
             let _ = self.tenant().credit.fetch_update(Ordering::AcqRel, Ordering::Acquire, charge);
         }
     }
 
-    fn limit(&self) -> Option<Limit> {
-        self.cap().map(|cap| Limit::new(cap, QUANTUM_NS))
+    fn limit(&self, now: u64) -> Option<Limit> {
+        let cap = self.member.compute_cap_at(self.index, self.place, now);
+        cap.map(|cap| Limit::new(cap, QUANTUM_NS))
     }
 
     /// True when the tenant has credit under its cap, as far as can be told without a look at the clock.
@@ -307,7 +308,7 @@ impl Device {
 
     /// When the tenant may go on under its cap; none when it may now.
     pub(super) fn resumes_at(&self, now: u64, was_throttled: bool) -> Option<u64> {
-        let limit = self.limit()?;
+        let limit = self.limit(now)?;
         let empty_at = self.tenant().credit.load(Ordering::Acquire);
         // What is under way will be charged when it has ended; there has to be credit for it now.
         let under_way_ns = self.under_way_ns();

@@ -28,7 +28,7 @@ impl Eyes for Stage {
 
 fn terms(weight: u32) -> Terms {
     let share = Share { weight, guarantee: None, cap: None, class: Priority::Normal, pool: None };
-    Terms { share, capped: false, soft_cap: None, paused: false }
+    Terms { share, capped: false, soft_cap: None, part: None, paused: false }
 }
 
 fn capped() -> Terms {
@@ -269,4 +269,44 @@ fn who_is_paused_for_long_leaves_the_device_to_the_other() {
     device.change(Tenant(1), terms(100), stage.now_ns);
     stage.look(&mut device);
     assert_ne!(stage.gate(2), Gate::Free, "it is back");
+}
+
+/// What one of a pool doesn't use of its part of the cap is lent to the one that uses its own; for no longer than that.
+#[test]
+fn parts_that_are_not_used_are_lent() {
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    let part = |own, most| Part { weight: 100, own, most, all: 6_000 };
+    let in_pool = |part| Terms { part: Some(part), ..capped().in_pool(Pool { id: 7, weight: 100 }, 100) };
+    for (tenant, terms) in [(1, in_pool(part(2_500, 5_000))), (2, in_pool(part(2_500, 6_000))), (3, capped())] {
+        device.seat(Tenant(tenant), terms, 0);
+    }
+    let mut used = [0u64; 3];
+    let mut run = |device: &mut Device, uses: [u64; 3], looks: usize| {
+        let mut loans = Vec::new();
+        for _ in 0..looks {
+            for (at, used) in used.iter_mut().enumerate() {
+                *used += uses[at] * MS;
+                let claim = Claim { busy_ns: *used, submitted: *used, completed: *used, ..Claim::default() };
+                stage.says(at as u64 + 1, Claim { waiting: u32::from(uses[at] > 0), ..claim });
+            }
+            stage.now_ns += 100 * MS;
+            stage.look(device);
+            loans.clear();
+            device.lend_parts(stage.now_ns, &mut loans);
+        }
+        let now_ms = stage.now_ns / MS;
+        let shown = |loan: &Loan| (loan.tenant.0, loan.cap.map(Percent::hundredths), loan.until_ns / MS - now_ms);
+        loans.iter().map(shown).collect::<Vec<_>>()
+    };
+    // One part of the cap is nobody's.
+    assert_eq!(run(&mut device, [25, 25, 50], 3), [(1, Some(3_000), 300), (2, Some(3_000), 300)]);
+    assert_eq!(run(&mut device, [0, 25, 50], 20), [(2, Some(5_750), 300)], "a tenth of the part is kept for it");
+    assert_eq!(run(&mut device, [25, 0, 50], 20), [(1, Some(5_000), 300)], "no more than is its own cap");
+    assert_eq!(run(&mut device, [25, 25, 50], 1).len(), 2, "whoever comes back has his own, and what is over");
+    device.change(Tenant(1), in_pool(part(3_500, 5_000)), 0);
+    let mut loans = Vec::new();
+    device.lend_parts(0, &mut loans);
+    assert!(loans.iter().all(|loan| loan.cap.is_none()), "at once, when parts change: {loans:?}");
+    assert_eq!(run(&mut device, [0, 0, 50], 20), [], "nobody wants it");
+    assert!(device.parts_due().is_none(), "and nobody looks");
 }

@@ -1,6 +1,7 @@
 //! Tenants of the document as pools of jobs with quotas of their own.
 
 use super::*;
+use quota_core::compute::Part;
 
 /// Of two devices, 40 GiB and 40 % of each are vision's, with twice the usual weight.
 fn node() -> Node {
@@ -123,6 +124,27 @@ fn a_pools_cap_and_guarantee_are_divided_by_weight_among_the_active() {
     let (pool, weight) = node.registry.pool_of(id(&two), 0).expect("a part");
     assert_eq!((pool.weight, pool.id, weight), (200, id("vision").number(), 300));
     assert_eq!(node.registry.guaranteed(0, None), 4000, "the pool's, once");
+    let part = |name: &str| node.registry.part_of_cap(id(name), 0);
+    let all = Part { weight: 300, own: 3500, most: 6000, all: 6000 };
+    assert_eq!(part(&two), Some(all), "what it may borrow of the other's");
+    assert_eq!(part(&three), Some(Part { weight: 600, own: 2500, most: 2500, ..all }), "no more than its own cap");
+}
+
+/// Where there is no cap that several have, or it may be borrowed beyond, there are no parts of it.
+#[test]
+fn only_a_cap_that_holds_has_parts() {
+    let borrows = "borrow: true, compute: {limit: 60%}";
+    let weighs = "compute: {weight: 2}";
+    for (pool, asks, own) in [(borrows, "lab", Some(6000)), (weighs, "lab", None), (weighs, "other", None)] {
+        let mut node = Node::new(1, &format!("{{tenants: [{{name: lab, memory: 40GiB, {pool}}}]}}"));
+        let (_, name) = node.part(admit(asks, "10GiB"));
+        let id = node.registry.tenant_named(&name).expect("it runs");
+        assert_eq!(
+            (hundredths(node.quota(&name).compute_cap), node.registry.part_of_cap(id, 0)),
+            (own, None),
+            "{pool}"
+        );
+    }
 }
 
 /// Who comes, goes or is changed changes what the others have: all of them are told.

@@ -1,0 +1,77 @@
+//! What the jobs of a pool may use of its cap beyond their own parts. Looked at ten times a second while one of them has work;
+//! a loan ends by itself soon after, also where the daemon is gone or hangs.
+
+use super::{Device, Seat};
+use quota_core::Percent;
+use quota_core::compute::{Demand, Part, Tenant, parts};
+use std::collections::BTreeMap;
+
+/// Time between two looks at what the jobs use.
+pub(super) const PERIOD_NS: u64 = 100_000_000;
+/// How long a loan holds: a look may come late.
+const LASTS_NS: u64 = 3 * PERIOD_NS;
+
+/// A loan to be shown: the cap that holds until then, in nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Loan {
+    pub(crate) tenant: Tenant,
+    pub(crate) cap: Option<Percent>,
+    pub(crate) until_ns: u64,
+}
+
+/// What a seat borrows, and what was seen of its use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Use {
+    demand: Demand,
+    loan: Option<Percent>,
+}
+
+impl Device {
+    /// Looks at what jobs use of their parts, when it is time, and lends what they don't.
+    pub(in crate::arbiter) fn lend_parts(&mut self, now_ns: u64, loans: &mut Vec<Loan>) {
+        let elapsed_ns = now_ns.saturating_sub(self.lent_at_ns);
+        let is_time = elapsed_ns >= PERIOD_NS;
+        if !is_time && !core::mem::take(&mut self.parts_changed) {
+            return;
+        }
+        self.parts_changed = false;
+        if is_time {
+            self.lent_at_ns = now_ns;
+            self.seats.values_mut().for_each(|seat| seat.note_use(elapsed_ns));
+        }
+        let mut pools: BTreeMap<u64, Vec<(Tenant, Part, Demand)>> = BTreeMap::new();
+        for (tenant, seat) in &self.seats {
+            if let Some((part, pool)) = seat.terms.part.zip(seat.terms.share.pool) {
+                pools.entry(pool.id).or_default().push((*tenant, part, seat.uses.demand));
+            }
+        }
+        for jobs in pools.values() {
+            let parts: Vec<_> = jobs.iter().map(|(_, part, demand)| (*part, *demand)).collect();
+            for ((tenant, part, _), may) in jobs.iter().zip(parts::lend(&parts)) {
+                let cap = Percent::from_hundredths(may).filter(|_| may > part.own);
+                let before = self.seats.get_mut(tenant).and_then(|seat| core::mem::replace(&mut seat.uses.loan, cap));
+                if before.or(cap).is_some() {
+                    loans.push(Loan { tenant: *tenant, cap, until_ns: now_ns.saturating_add(LASTS_NS) });
+                }
+            }
+        }
+    }
+
+    /// When parts are to be looked at again.
+    pub(super) fn parts_due(&self) -> Option<u64> {
+        let wants_more = |seat: &Seat| seat.account.wants() && seat.terms.part.is_some_and(|part| part.most > part.own);
+        let is_watched = self.seats.values().any(wants_more);
+        is_watched.then(|| self.lent_at_ns.saturating_add(PERIOD_NS))
+    }
+}
+
+impl Seat {
+    fn note_use(&mut self, elapsed_ns: u64) {
+        let (used_ns, waited) = self.account.take_use();
+        let Some(part) = self.terms.part else { return };
+        let used = u128::from(used_ns) * u128::from(Percent::ALL.hundredths()) / u128::from(elapsed_ns.max(1));
+        let used = u32::try_from(used).unwrap_or(u32::MAX).min(Percent::ALL.hundredths());
+        let is_silent = used_ns == 0 && self.account.wants();
+        self.uses.demand = self.uses.demand.after(&part, (!is_silent).then_some(used), waited);
+    }
+}
