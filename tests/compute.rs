@@ -83,6 +83,8 @@ fn what_a_job_leaves_of_its_tenants_cap_the_others_use() {
         busy[0].go();
         std::thread::sleep(2 * SETTLE);
         truth.shares(0, &busy, SECOND).assert_has(0, 57.0, 2.0);
+        let shown = machine.gpuquota(&daemon, "ps").run();
+        assert!(shown.out.contains(" 30%+27% "), "{shown:?}");
         if dies {
             daemon.kill();
         } else {

@@ -6,8 +6,8 @@ use crate::peer::LEDGER_NAME;
 use crate::registry::{MemberName, Registry, SharedDevice, TenantId, Usage};
 use crate::shares::ComputeClaim;
 use crate::survival::PAGE_NAME;
-use quota_core::Bytes;
 use quota_core::ledger::{Correction, DeviceId, SlotId, Units};
+use quota_core::{Bytes, Percent};
 use quota_wire::TenantMemory;
 use quota_wire::lock::{self, ENDING_PAUSE, ENDING_WAIT_MAX, LedgerLock};
 use quota_wire::memory::{Access, Mapping, anonymous_file};
@@ -289,7 +289,14 @@ impl Usage for Pages {
             waiting: usage.waiting.load(Ordering::Relaxed),
             throttled: usage.throttled.load(Ordering::Relaxed),
             under_way: usage.is_under_way(),
+            borrowed: borrowed(page, place),
             counted: matches!(page.gate(place), Gate::Open | Gate::Closed),
         })
     }
+}
+
+/// What is lent on a device now, beyond the tenant's own cap.
+fn borrowed(page: &QuotaPage, place: DeviceId) -> Option<Percent> {
+    let (own, now) = (page.compute_cap(place)?, page.compute_cap_at(place, now_ns())?);
+    Percent::part(now.hundredths().saturating_sub(own.hundredths()))
 }

@@ -1,6 +1,7 @@
 //! Device time as it is shown: what processes claim, and the share of the last second that follows from it.
 
 use crate::registry::{ConnectionId, Registry, Usage};
+use quota_core::Percent;
 use std::collections::{HashMap, VecDeque};
 
 /// The period of which a share is told.
@@ -27,6 +28,8 @@ pub struct ComputeClaim {
     pub throttled: u32,
     /// Something is under way.
     pub under_way: bool,
+    /// What it may use beyond its cap for now, of what its tenant's other jobs leave; the arbiter's word.
+    pub borrowed: Option<Percent>,
     /// Its use is counted now; it is not while it has the device for itself.
     pub counted: bool,
 }

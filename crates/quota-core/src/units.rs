@@ -114,6 +114,11 @@ impl Percent {
         (100..=10_000).contains(&hundredths).then_some(Self(hundredths))
     }
 
+    /// The same of a part of what was asked for, which may be smaller: 1 to 10,000.
+    pub fn part(hundredths: u32) -> Option<Self> {
+        (1..=10_000).contains(&hundredths).then_some(Self(hundredths))
+    }
+
     /// In hundredths of a percent.
     pub fn hundredths(self) -> u32 {
         self.0

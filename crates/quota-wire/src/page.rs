@@ -153,7 +153,7 @@ impl QuotaPage {
 
     /// The compute cap on `device`: one load, for the launch path.
     pub fn compute_cap(&self, device: DeviceId) -> Option<Percent> {
-        Percent::from_hundredths(self.device(device).compute_cap.load(Ordering::Relaxed))
+        Percent::part(self.device(device).compute_cap.load(Ordering::Relaxed))
     }
 
     /// The same at a time, in nanoseconds of the monotonic clock: the tenant may have borrowed of others with whom it has a cap
@@ -162,7 +162,7 @@ impl QuotaPage {
         let loan = self.device(device).loan.load(Ordering::Relaxed);
         let holds = now_ns / 1_000_000 < loan >> LOAN_TIME_SHIFT;
         let cap = u32::try_from(loan & ((1 << LOAN_TIME_SHIFT) - 1)).unwrap_or(0);
-        Percent::from_hundredths(cap).filter(|_| holds).or_else(|| self.compute_cap(device))
+        Percent::part(cap).filter(|_| holds).or_else(|| self.compute_cap(device))
     }
 
     /// The daemon's side of the above: `cap` holds until then. None for what the quota says.
@@ -177,8 +177,8 @@ impl QuotaPage {
         let entry = self.device(device);
         Quota {
             memory_cap: self.memory_cap(device),
-            compute_cap: Percent::from_hundredths(entry.compute_cap.load(Ordering::Relaxed)),
-            guarantee: Percent::from_hundredths(entry.guarantee.load(Ordering::Relaxed)),
+            compute_cap: Percent::part(entry.compute_cap.load(Ordering::Relaxed)),
+            guarantee: Percent::part(entry.guarantee.load(Ordering::Relaxed)),
             weight: entry.weight.load(Ordering::Relaxed),
             priority: match entry.priority.load(Ordering::Relaxed) {
                 0 => Priority::Batch,
@@ -343,6 +343,8 @@ mod tests {
         assert_eq!(page.compute_cap(device), percent(2_500), "its own is what it was");
         page.publish(device, &Quota { weight: 3, ..own });
         assert_eq!(at(0), Some(4_000), "something else has changed");
+        page.publish(device, &Quota { compute_cap: Percent::part(5), ..own });
+        assert_eq!(at(0), Some(5), "however small");
         page.publish(device, &Quota { compute_cap: percent(1_000), ..own });
         assert_eq!(at(0), Some(1_000), "its part has");
         page.lend(device, percent(10_000), u64::MAX);

@@ -290,7 +290,7 @@ impl Registry {
         if let Some(cap) = all.compute_cap {
             let claims: Vec<(u32, Option<u32>)> = all_of_it.iter().map(|(_, weight, cap, _)| (*weight, *cap)).collect();
             let part = shares(cap.hundredths(), &claims)[at];
-            quota.compute_cap = super::least(quota.compute_cap, Percent::from_hundredths(part.max(1)));
+            quota.compute_cap = super::least(quota.compute_cap, Percent::part(part.max(1)));
         }
         if let (Some(guarantee), None) = (all.guarantee, quota.guarantee.filter(|_| pool != tenant)) {
             let promised: u32 = all_of_it.iter().filter_map(|(.., guarantee)| *guarantee).sum();
@@ -300,7 +300,7 @@ impl Registry {
             });
             let left = guarantee.hundredths().saturating_sub(promised);
             let part = shares(left, &claims.collect::<Vec<_>>())[at];
-            quota.guarantee = Percent::from_hundredths(part);
+            quota.guarantee = Percent::part(part);
         }
         quota.guarantee = match (quota.guarantee, quota.compute_cap) {
             (Some(guarantee), Some(cap)) => Some(guarantee.min(cap)),

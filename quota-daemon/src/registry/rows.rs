@@ -230,7 +230,6 @@ impl Registry {
         let quota = self.effective(id, index).unwrap_or_default();
         let by_hello = matches!(tenant.origin, Origin::Hello { .. });
         let unmanaged = by_hello && quota.memory_cap.is_none() && quota.compute_cap.is_none();
-        let percent = |percent: Option<Percent>| percent.map(|it| f64::from(it.hundredths()) / 100.0);
         ProcessRow {
             tenant: tenant.name.clone(),
             pid: member.peer.pid,
@@ -332,6 +331,10 @@ fn driver_percent(sample: &DeviceSample, pid: u32) -> Option<f64> {
     Some(row.map_or(0.0, |(_, percent)| f64::from((*percent).min(100))))
 }
 
+fn percent(percent: Option<Percent>) -> Option<f64> {
+    percent.map(|it| f64::from(it.hundredths()) / 100.0)
+}
+
 fn with_compute(row: ProcessRow, tenant: &Tenant, name: MemberName, view: &View<'_>) -> ProcessRow {
     let Some(device) = row.device.map(|device| device as usize) else { return row };
     let used = member_percent(name, device, view);
@@ -348,6 +351,7 @@ fn with_compute(row: ProcessRow, tenant: &Tenant, name: MemberName, view: &View<
     };
     ProcessRow {
         compute_used_percent: used,
+        compute_borrowed_percent: percent(claim.borrowed),
         compute_throttled_seconds: seconds(claim.throttled_ns, view.now_ns),
         compute_waited_seconds: seconds(claim.waited_ns, view.now_ns),
         compute_waiting: claim.waiting.min(WAITING_MAX),

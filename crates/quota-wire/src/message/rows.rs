@@ -24,6 +24,9 @@ pub struct ProcessRow {
     pub memory_resident_bytes: Option<u64>,
     pub compute_used_percent: Option<f64>,
     pub compute_cap_percent: Option<f64>,
+    /// What it may use beyond that for now, of what its tenant's other jobs leave of their parts; none for nothing.
+    #[serde(default)]
+    pub compute_borrowed_percent: Option<f64>,
     pub compute_guarantee_percent: Option<f64>,
     /// Time in which some thread waited for credit under the cap.
     #[serde(default)]

@@ -48,7 +48,7 @@ impl Device {
         for jobs in pools.values() {
             let parts: Vec<_> = jobs.iter().map(|(_, part, demand)| (*part, *demand)).collect();
             for ((tenant, part, _), may) in jobs.iter().zip(parts::lend(&parts)) {
-                let cap = Percent::from_hundredths(may).filter(|_| may > part.own);
+                let cap = Percent::part(may).filter(|_| may > part.own);
                 let before = self.seats.get_mut(tenant).and_then(|seat| core::mem::replace(&mut seat.uses.loan, cap));
                 if before.or(cap).is_some() {
                     loans.push(Loan { tenant: *tenant, cap, until_ns: now_ns.saturating_add(LASTS_NS) });

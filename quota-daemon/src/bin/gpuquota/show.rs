@@ -98,7 +98,10 @@ pub(crate) fn process_table(rows: &[ProcessRow], output: Output) -> Table {
             human(row.memory_used_bytes),
             row.memory_quota_bytes.map_or_else(dash, |bytes| quota(bytes, row.memory_dynamic)),
             row.compute_used_percent.map_or_else(dash, percent),
-            row.compute_cap_percent.map_or_else(dash, percent),
+            row.compute_cap_percent.map_or_else(dash, |cap| match row.compute_borrowed_percent {
+                Some(borrowed) => format!("{}+{}", percent(cap), percent(borrowed)),
+                None => percent(cap),
+            }),
             row.state.clone(),
         ];
         if output == Output::Wide {

@@ -130,6 +130,16 @@ fn a_pools_cap_and_guarantee_are_divided_by_weight_among_the_active() {
     assert_eq!(part(&three), Some(Part { weight: 600, own: 2500, most: 2500, ..all }), "no more than its own cap");
 }
 
+/// Nobody may ask for less than one per cent, but have that as a part: a part too small to be asked for is a cap all the same.
+#[test]
+fn a_small_part_of_a_small_cap_is_no_less_a_cap() {
+    let mut node = Node::new(1, "{tenants: [{name: lab, memory: 40GiB, compute: {guarantee: 1%, limit: 5%}}]}");
+    let names: Vec<String> = (0..20).map(|_| node.part(admit("lab", "1GiB")).1).collect();
+    let quotas = names.iter().map(|name| node.quota(name));
+    let quotas: Vec<_> = quotas.map(|quota| (hundredths(quota.compute_cap), hundredths(quota.guarantee))).collect();
+    assert_eq!(quotas, [(Some(25), Some(5)); 20]);
+}
+
 /// Where there is no cap that several have, or it may be borrowed beyond, there are no parts of it.
 #[test]
 fn only_a_cap_that_holds_has_parts() {

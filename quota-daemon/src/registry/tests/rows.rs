@@ -53,6 +53,11 @@ fn a_row_says_what_a_process_got_and_what_holds_it_back() {
     let shown = row(&node, absurd, None);
     assert_eq!((shown.compute_waited_seconds, shown.compute_throttled_seconds), (5.0, 1.234), "no more than there was");
     assert!(shown.compute_waiting < u32::MAX);
+    let borrows = ComputeClaim { borrowed: Percent::from_hundredths(1_250), ..counted };
+    assert_eq!(
+        (shown.compute_borrowed_percent, row(&node, borrows, None).compute_borrowed_percent),
+        (None, Some(12.5))
+    );
     node.registry.pause("a", true, &mut Vec::new()).expect("there is one");
     assert_eq!(row(&node, ComputeClaim { waiting: 1, ..counted }, None).state, "paused");
 }
