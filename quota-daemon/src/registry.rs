@@ -160,6 +160,8 @@ struct Tenant {
     jobs: BTreeSet<ConnectionId>,
     /// The tenant of the document that it is a part of.
     pool: Option<TenantId>,
+    /// Others are, or were, parts of it. Of one that never had any nobody looks for them.
+    is_pool: bool,
     /// A tenant of the document that may have what others of them leave idle.
     borrows: bool,
     /// Its compute is withheld until it is resumed.
@@ -380,6 +382,7 @@ impl Registry {
             members: BTreeMap::new(),
             jobs: BTreeSet::new(),
             pool,
+            is_pool: false,
             borrows: false,
             paused: false,
             interrupt: interrupt::Interruptible::default(),
@@ -387,6 +390,9 @@ impl Registry {
             lost: Vec::new(),
         };
         self.tenants.insert(id, tenant);
+        if let Some(pool) = pool.and_then(|pool| self.tenants.get_mut(&pool)) {
+            pool.is_pool = true;
+        }
         id
     }
 

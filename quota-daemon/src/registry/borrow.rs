@@ -21,10 +21,9 @@ impl Registry {
         let tenant = &self.tenants[&id];
         let quota =
             tenant.grants[device].map(|grant| grant.quota).filter(|quota| tenant.is_standing() && !quota.dynamic);
-        let cap = quota.and_then(|quota| quota.memory_cap).unwrap_or_default();
-        if tenant.is_active() {
+        let Some(cap) = quota.and_then(|quota| quota.memory_cap).filter(|_| !tenant.is_active()) else {
             return Bytes(0);
-        }
+        };
         Bytes(cap.0.saturating_sub(self.memory_of_parts(id, device, None).0))
     }
 

@@ -42,7 +42,8 @@ impl Registry {
 
     /// The parts of a pool.
     pub(super) fn parts(&self, pool: TenantId) -> impl Iterator<Item = (TenantId, &Tenant)> {
-        self.tenants.iter().filter(move |(_, tenant)| tenant.pool == Some(pool)).map(|(id, tenant)| (*id, tenant))
+        let all = self.tenants.get(&pool).filter(|tenant| tenant.is_pool).map(|_| self.tenants.iter());
+        all.into_iter().flatten().filter(move |(_, tenant)| tenant.pool == Some(pool)).map(|(id, tenant)| (*id, tenant))
     }
 
     pub(super) fn has_parts(&self, id: TenantId) -> bool {

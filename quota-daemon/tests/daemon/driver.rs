@@ -1,7 +1,7 @@
 //! Reports 19.07 and 19.14: what the daemon has open of the driver: not for ever, and not of a device that somebody else is to
 //! have.
 
-use crate::node::{GIB, Node, PATIENCE, admit, ask, eventually, next, text};
+use crate::node::{GIB, Node, admit, ask, eventually, next, text};
 use crate::player::Outside;
 use quota_wire::audit::{AuditEvent, AuditQuery};
 use quota_wire::message::{Admit, Hello, PROTOCOL_VERSION, QueueLimit, Reply, Request};
@@ -50,6 +50,7 @@ fn events(node: &Node) -> Vec<AuditEvent> {
     }
 }
 
+#[cfg(debug_assertions)]
 fn reasons(node: &Node, word: &str) -> Vec<String> {
     events(node).into_iter().filter_map(|event| event.reason.filter(|_| event.event.word() == word)).collect()
 }
@@ -101,7 +102,7 @@ fn a_driver_that_hangs_is_asked_anew_and_what_was_begun_is_ended() {
     assert!(worst.0 - worst.1 <= 1 + quota_daemon::devices::watchdog::LEFT_BEHIND_MAX, "{worst:?}");
     drop((jobs, outside));
     // Nobody is there any more of whom the driver would be asked.
-    let deadline = Instant::now() + 4 * PATIENCE;
+    let deadline = Instant::now() + 4 * crate::node::PATIENCE;
     while beginnings(&node).0 != beginnings(&node).1 + 1 {
         assert!(Instant::now() < deadline, "{:?}", beginnings(&node));
         std::thread::sleep(Duration::from_millis(20));
