@@ -5,7 +5,7 @@ mod cgroup;
 
 pub use cgroup::is_container;
 
-use quota_wire::Stat;
+use quota_wire::{Stat, stat};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
 use std::io::Read;
@@ -58,7 +58,7 @@ impl Arrival {
         let Self { pid, uid, start_ticks: arrived } = *self;
         let notice = death_notice(connection, pid)
             .map_err(|error| format!("the process can't be watched (pidfd, Linux 5.3): {error}"))?;
-        let text = match std::fs::read_to_string(format!("/proc/{pid}/cgroup")) {
+        let text = match stat::text_of(format!("/proc/{pid}/cgroup")) {
             Err(error) if !lacks_cgroups() => return Err(format!("the control group of process {pid}: {error}")),
             text => text.unwrap_or_default(),
         };
@@ -72,7 +72,7 @@ impl Arrival {
 
 /// The container that process `pid` is in, as far as the kernel says; empty for one that is in none.
 pub fn container(pid: u32) -> String {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let text = stat::text_of(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let path = cgroup::identity(&text);
     if is_container(&path) { path } else { String::new() }
 }

@@ -6,6 +6,7 @@ use quota_core::ledger::{SLOTS_MAX, SlotId};
 use quota_wire::TenantMemory;
 use quota_wire::lock::{self, LedgerLock};
 use quota_wire::memory::{self, Access, Mapping};
+use quota_wire::stat;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -33,7 +34,7 @@ pub(crate) fn path(settings: &Settings) -> PathBuf {
         None => {
             // SAFETY: plain call.
             let uid = unsafe { libc::geteuid() };
-            let cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+            let cgroup = stat::text_of("/proc/self/cgroup").unwrap_or_default();
             format!("user {uid} cgroup {cgroup}")
         }
     };

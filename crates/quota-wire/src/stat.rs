@@ -1,7 +1,19 @@
 //! What the kernel says of a process, in `/proc/<pid>/stat`.
 
+use std::io;
+use std::path::Path;
+
 /// `PF_EXITING` of the kernel's flags of a process.
 const EXITING: u32 = 4;
+
+/// A file of the kernel's as text. What in it is no UTF-8 is replaced: names of processes, files and control groups may be of any
+/// bytes, and those of processes are cut in the middle of a character.
+///
+/// # Errors
+/// When it can't be read.
+pub fn text_of(path: impl AsRef<Path>) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
+}
 
 /// A process at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,7 +28,7 @@ pub struct Stat {
 impl Stat {
     /// Process `pid`; `None` where there is none, or the kernel doesn't show it.
     pub fn of(pid: u32) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Self::parse(&text_of(format!("/proc/{pid}/stat")).ok()?)
     }
 
     fn parse(stat: &str) -> Option<Self> {

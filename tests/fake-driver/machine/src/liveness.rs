@@ -42,10 +42,10 @@ pub(crate) fn is_anyone_alive(file: BorrowedFd<'_>) -> io::Result<bool> {
 /// True when all threads of a process are stopped by a signal, or it is about to be gone.
 pub(crate) fn is_stopped(pid: u32) -> io::Result<bool> {
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let Ok(text) = std::fs::read_to_string(thread?.path().join("stat")) else { continue };
-        // The state follows the name, which may hold anything, in parentheses.
-        let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        if !matches!(state, Some('T' | 'Z' | 'X')) {
+        let Ok(text) = std::fs::read(thread?.path().join("stat")) else { continue };
+        // The state follows the name, which may be of any bytes, in parentheses.
+        let state = text.iter().rposition(|byte| *byte == b')').and_then(|at| text.get(at + 2));
+        if !matches!(state, Some(b'T' | b'Z' | b'X')) {
             return Ok(false);
         }
     }

@@ -137,7 +137,7 @@ fn driver() -> Finding {
 
 /// The file from which this process has loaded a library.
 fn loaded_from(name: &str) -> Option<String> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let maps = quota_wire::stat::text_of("/proc/self/maps").ok()?;
     let path = maps
         .lines()
         .filter_map(|line| line.get(line.find('/')?..))
