@@ -18,6 +18,7 @@ use crate::vmm::Vmm;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering};
 use parking_lot::Mutex;
+use quota_core::ledger::DEVICES_MAX;
 use quota_core::settings::{LogLevel, SettingError};
 use quota_core::{Mode, Settings};
 
@@ -28,8 +29,8 @@ pub(crate) struct Process {
     pub(crate) mistake: Option<SettingError>,
     pub(crate) membership: Membership,
     pub(crate) live: Mutex<Live>,
-    /// One thread at a time makes a primary context, or makes it go again.
-    pub(crate) making_primary: Mutex<()>,
+    /// By CUDA's device: one thread at a time makes its primary context, or makes it go again.
+    pub(crate) making_primary: [Mutex<()>; DEVICES_MAX],
     pub(crate) vmm: Mutex<Vmm>,
     pub(crate) pools: Pools,
     pub(crate) meter: Meter,
@@ -140,7 +141,7 @@ fn start() -> u8 {
         mistake,
         membership: Membership::default(),
         live: Mutex::default(),
-        making_primary: Mutex::default(),
+        making_primary: [const { Mutex::new(()) }; DEVICES_MAX],
         vmm: Mutex::default(),
         pools: Pools::default(),
         meter: Meter::default(),

@@ -163,7 +163,9 @@ fn retained(
     device: CUdevice,
     undo: impl FnOnce(*mut c_void) -> Undone,
 ) -> Answer {
-    let alone = process().making_primary.try_lock_for(MAKING_WAIT_MAX);
+    // Of what is no device, the driver says so.
+    let making = usize::try_from(device).ok().and_then(|device| process().making_primary.get(device));
+    let alone = making.and_then(|making| making.try_lock_for(MAKING_WAIT_MAX));
     if calls::primary_is_active(device) {
         next.call()?;
         pace::attach(device);
