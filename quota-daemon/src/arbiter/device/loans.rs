@@ -71,7 +71,9 @@ impl Seat {
         let Some(part) = self.terms.part else { return };
         let used = u128::from(used_ns) * u128::from(Percent::ALL.hundredths()) / u128::from(elapsed_ns.max(1));
         let used = u32::try_from(used).unwrap_or(u32::MAX).min(Percent::ALL.hundredths());
-        let is_silent = used_ns == 0 && self.account.wants();
-        self.uses.demand = self.uses.demand.after(&part, (!is_silent).then_some(used), waited);
+        // Who is paused may wait as he likes.
+        let may_work = !self.terms.paused;
+        let is_silent = used_ns == 0 && self.account.wants() && may_work;
+        self.uses.demand = self.uses.demand.after(&part, (!is_silent).then_some(used), waited && may_work);
     }
 }

@@ -281,13 +281,17 @@ fn parts_that_are_not_used_are_lent() {
         device.seat(Tenant(tenant), terms, 0);
     }
     let mut used = [0u64; 3];
+    // What the first says besides: threads that wait at the gate, and for credit.
+    let says = core::cell::Cell::new((0, 0));
     let mut run = |device: &mut Device, uses: [u64; 3], looks: usize| {
         let mut loans = Vec::new();
         for _ in 0..looks {
             for (at, used) in used.iter_mut().enumerate() {
                 *used += uses[at] * MS;
                 let claim = Claim { busy_ns: *used, submitted: *used, completed: *used, ..Claim::default() };
-                stage.says(at as u64 + 1, Claim { waiting: u32::from(uses[at] > 0), ..claim });
+                let (waits, throttled) = if at == 0 { says.get() } else { (0, 0) };
+                let waiting = u32::from(uses[at] > 0).max(waits);
+                stage.says(at as u64 + 1, Claim { waiting, throttled, ..claim });
             }
             stage.now_ns += 100 * MS;
             stage.look(device);
@@ -303,6 +307,20 @@ fn parts_that_are_not_used_are_lent() {
     assert_eq!(run(&mut device, [0, 25, 50], 20), [(2, Some(5_750), 300)], "a tenth of the part is kept for it");
     assert_eq!(run(&mut device, [25, 0, 50], 20), [(1, Some(5_000), 300)], "no more than is its own cap");
     assert_eq!(run(&mut device, [25, 25, 50], 1).len(), 2, "whoever comes back has his own, and what is over");
+    assert_eq!(run(&mut device, [0, 25, 50], 20).len(), 1);
+    says.set((0, 1));
+    assert_eq!(run(&mut device, [0, 25, 50], 1).len(), 2, "so does whoever waits for credit");
+    says.set((0, 0));
+    device.change(Tenant(1), Terms { paused: true, ..in_pool(part(2_500, 5_000)) }, 0);
+    says.set((1, 0));
+    assert_eq!(
+        run(&mut device, [0, 25, 50], 20),
+        [(2, Some(5_750), 300)],
+        "who is paused uses nothing, however he waits"
+    );
+    device.change(Tenant(1), in_pool(part(2_500, 5_000)), 0);
+    says.set((0, 0));
+    run(&mut device, [25, 25, 50], 1);
     device.change(Tenant(1), in_pool(part(3_500, 5_000)), 0);
     let mut loans = Vec::new();
     device.lend_parts(0, &mut loans);
