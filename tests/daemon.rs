@@ -90,25 +90,6 @@ fn processes_of_a_job_share_its_quota() {
     first.finish();
 }
 
-/// The kernel cuts names of processes at 15 bytes, also in the middle of a character.
-#[test]
-fn a_program_with_a_name_of_any_bytes_is_let_in() {
-    let machine = Machine::new("a100-80gb");
-    let daemon = machine.daemon("");
-    let folder = tempfile::tempdir().expect("a folder");
-    let named = folder.path().join("обучение");
-    std::fs::copy(program("probe-linked"), &named).expect("writable");
-    let job = machine.job(&named).tenant("named").memory("1GiB").env("GPUQUOTA_SOCKET", daemon.socket());
-    let mut job = job.arg("linked").words("init ctx total linear:a=600M say=ready wait").start();
-    let stat = std::fs::read(format!("/proc/{}/stat", job.pid())).expect("it lives");
-    assert!(String::from_utf8(stat).is_err(), "its name is cut");
-    let lines = job.until("ready");
-    assert_eq!(lines[2..], [format!("total 0 {GIB}"), "linear:a=600M 0".to_owned()]);
-    assert_eq!(used_by(&machine, &daemon, "named"), 600 * MIB);
-    job.kill();
-    eventually(Duration::from_secs(2), "it is gone", || ps(&machine, &daemon).is_empty());
-}
-
 #[test]
 fn a_quota_changes_while_the_job_runs() {
     let machine = Machine::new("a100-80gb");

@@ -146,6 +146,25 @@ fn a_process_in_its_own_namespaces_is_known() {
     });
 }
 
+/// The kernel cuts names of processes at 15 bytes, also in the middle of a character.
+#[test]
+fn a_program_with_a_name_of_any_bytes_is_let_in() {
+    let machine = Machine::new("a100-80gb");
+    let daemon = machine.daemon("");
+    let named = machine.folder().join("обучение");
+    std::fs::copy(program("probe-linked"), &named).expect("writable");
+    let job = machine.job(&named).arg("linked").env("GPUQUOTA_SOCKET", daemon.socket()).tenant("named").memory("1GiB");
+    let mut job = job.words("init ctx linear:a=600M info say=ready wait").start();
+    let stat = std::fs::read(format!("/proc/{}/stat", job.pid())).expect("it lives");
+    assert!(String::from_utf8(stat).is_err(), "its name is cut");
+    let lines = job.until("ready");
+    assert_eq!(lines[2..], ["linear:a=600M 0".to_owned(), format!("info 0 {} {}", 424 * MIB, 1024 * MIB)]);
+    let shown = |machine: &Machine| machine.gpuquota(&daemon, "ps").run().out.contains("600 MiB");
+    assert!(shown(&machine));
+    job.kill();
+    harness::eventually(Duration::from_secs(2), "it is gone", || !shown(&machine));
+}
+
 /// A tenant with a secret is for those who know it, whoever they are; nobody else hears what it is.
 #[test]
 fn a_secret_makes_a_name_ones_own() {

@@ -7,7 +7,7 @@ use quota_core::compute::{Demand, Part, Tenant, parts};
 use std::collections::BTreeMap;
 
 /// Time between two looks at what the jobs use.
-pub(super) const PERIOD_NS: u64 = 100_000_000;
+const PERIOD_NS: u64 = 100_000_000;
 /// How long a loan holds: a look may come late.
 const LASTS_NS: u64 = 3 * PERIOD_NS;
 
