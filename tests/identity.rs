@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// A user that owns nothing here.
@@ -152,7 +153,7 @@ fn a_program_with_a_name_of_any_bytes_is_let_in() {
     let machine = Machine::new("a100-80gb");
     let daemon = machine.daemon("");
     let named = machine.folder().join("обучение");
-    std::fs::copy(program("probe-linked"), &named).expect("writable");
+    harness::copy_program(&program("probe-linked"), &named);
     let job = machine.job(&named).arg("linked").env("GPUQUOTA_SOCKET", daemon.socket()).tenant("named").memory("1GiB");
     let mut job = job.words("init ctx linear:a=600M info say=ready wait").start();
     let stat = std::fs::read(format!("/proc/{}/stat", job.pid())).expect("it lives");
@@ -163,6 +164,32 @@ fn a_program_with_a_name_of_any_bytes_is_let_in() {
     assert!(shown(&machine));
     job.kill();
     harness::eventually(Duration::from_secs(2), "it is gone", || !shown(&machine));
+}
+
+/// A copied program can be run whatever other threads start meanwhile, as those of a test process do all the time.
+#[test]
+fn a_copied_program_is_not_held_open_by_what_others_start() {
+    let machine = Machine::new("a100-80gb");
+    let (copy, ended) = (machine.folder().join("copy"), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !ended.load(Relaxed) {
+                    let mut other = Command::new("true");
+                    harness::starts_slowly(&mut other, Duration::from_millis(2)).status().expect("it runs");
+                }
+            });
+        }
+        let runs = (0..200).map(|_| {
+            harness::copy_program(&program("plain"), &copy);
+            let done = Command::new(&copy).output();
+            std::fs::remove_file(&copy).expect("ours");
+            done
+        });
+        let failed = runs.filter(|done| !done.as_ref().is_ok_and(|done| done.status.success())).collect::<Vec<_>>();
+        ended.store(true, Relaxed);
+        assert!(failed.is_empty(), "{failed:?}");
+    });
 }
 
 /// A tenant with a secret is for those who know it, whoever they are; nobody else hears what it is.

@@ -12,7 +12,7 @@ pub use books::{Books, Usage, ledger_of, page_of, tenant_memory_of};
 pub use chaos::{Chaos, Crowd};
 pub use compute::{Alone, Busy, Report, Shares, Truth, alone};
 pub use journal::{Asked, asked};
-pub use limits::{cpu_time, hears_signals, limit_descriptors};
+pub use limits::{cpu_time, hears_signals, limit_descriptors, starts_slowly};
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -62,9 +62,16 @@ pub fn install() -> &'static Path {
 }
 
 fn link(from: &Path, to: &Path) {
-    std::fs::hard_link(from, to)
-        .or_else(|_| std::fs::copy(from, to).map(|_| ()))
-        .expect("the target folder is writable");
+    std::fs::hard_link(from, to).unwrap_or_else(|_| copy_program(from, to));
+}
+
+/// Copies a file that is to be run.
+///
+/// By a process of its own: were it written here, a child that another thread forks meanwhile would have it open for
+/// writing until it is another program, and to run it would fail (`ETXTBSY`).
+pub fn copy_program(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("--").args([from, to]).output().expect("cp runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Removes what test processes that have ended left.

@@ -40,6 +40,16 @@ pub fn hears_signals(command: &mut Command) -> &mut Command {
     unsafe { command.pre_exec(hear) }
 }
 
+/// Has the command be a copy of this process for so long, with all that is open in it, before it becomes another program.
+pub fn starts_slowly(command: &mut Command, pause: Duration) -> &mut Command {
+    let wait = move || {
+        std::thread::sleep(pause);
+        Ok(())
+    };
+    // SAFETY: to sleep takes no lock and allocates nothing.
+    unsafe { command.pre_exec(wait) }
+}
+
 /// Processor time that process `pid` has used.
 pub fn cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");

@@ -1,6 +1,6 @@
 //! A set-uid program: the loader leaves preloaded libraries out of it, but those of the system's own file.
 
-use harness::{Done, GIB, Job, Machine, fake_driver, program, shim};
+use harness::{Done, GIB, Job, Machine, copy_program, fake_driver, program, shim};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn prepared(machine: &Machine, in_file: bool) -> Option<String> {
 
 fn job(machine: &Machine, line: &str, words: &str) -> Job {
     let program_copy = machine.folder().join("suid");
-    std::fs::copy(program("probe-linked"), &program_copy).expect("writable");
+    copy_program(&program("probe-linked"), &program_copy);
     set_mode(&program_copy, 0o4755);
     let library = machine.folder().join("libgpuquota.so");
     let preload = if line.contains("/etc") { String::new() } else { format!("LD_PRELOAD={}", library.display()) };
