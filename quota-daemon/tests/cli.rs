@@ -2,6 +2,8 @@
 //!
 //! Having this file also makes cargo build both commands for `cargo test`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output};
 
 fn gpuquota(arguments: &[&str]) -> Command {
@@ -49,6 +51,23 @@ fn bad_values_are_refused_in_one_line_that_says_what_would_be_right() {
     refused(&["run"], 125, &["COMMAND"]);
     refused(&["bogus"], 2, &["bogus"]);
     refused(&["apply", "/nonexistent/document.yaml"], 1, &["/nonexistent/document.yaml"]);
+}
+
+/// Words may be any bytes: those that have to be text are refused as any other mistake is, and name their option.
+#[test]
+fn words_that_are_no_text_are_refused_in_one_line() {
+    for (words, status, part) in [
+        (&[&b"run"[..], b"--tenant", b"a\xff", b"--", b"true"][..], 125, r#"gpuquota: --tenant "a\xFF": no UTF-8"#),
+        (&[b"run", b"--tenant=\xff", b"true"], 125, r#"gpuquota: --tenant "\xFF": no UTF-8"#),
+        (&[b"set", b"\xff", b"--memory", b"1GiB"], 2, r#"gpuquota: argument "\xFF": no UTF-8"#),
+        (&[b"\xff"], 2, "gpuquota: unrecognized subcommand"),
+    ] {
+        let words = words.iter().map(|word| OsStr::from_bytes(word));
+        let output = gpuquota(&[]).args(words).output().expect("it runs");
+        let err = text(&output.stderr);
+        assert_eq!((output.status.code(), err.lines().count()), (Some(status), 1), "{err}");
+        assert!(err.contains(part) && output.stdout.is_empty(), "{err}");
+    }
 }
 
 #[test]

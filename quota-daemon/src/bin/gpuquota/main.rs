@@ -100,7 +100,7 @@ fn unparsed(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let is_run = std::env::args().nth(1).is_some_and(|word| word == "run");
+    let is_run = std::env::args_os().nth(1).is_some_and(|word| word == "run");
     let status = if is_run { STATUS_RUN } else { STATUS_USAGE };
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
