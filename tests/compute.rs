@@ -99,23 +99,35 @@ fn what_a_job_leaves_of_its_tenants_cap_the_others_use() {
     }
 }
 
-/// A tenant that may borrow has what nobody else wants, and its 30 per cent from the moment when somebody does.
+/// A tenant that may borrow has what nobody else wants, and its 30 per cent from the moment when somebody does, whichever of its
+/// jobs uses them. Without a daemon nobody lends.
 #[test]
 fn time_beyond_a_cap_is_borrowed_and_given_back() {
     let _alone = alone();
     let machine = Machine::new("a100-80gb");
-    let daemon = machine.daemon_under("tenants: [{name: lab, compute: {limit: 30%}, borrow: true}, {name: own}]\n");
+    let lab = "{name: lab, memory: 40GiB, compute: {limit: 30%}, borrow: true}";
+    let mut daemon = machine.daemon_under(&format!("tenants: [{lab}, {{name: own, memory: 10GiB}}]\n"));
     let truth = machine.truth();
-    let hire = |tenant| machine.hired(&daemon, &format!("--tenant {tenant}"), "kernel=spin_200us iter=50ms");
-    let mut busy = vec![Busy::start(hire("lab")), Busy::start(hire("own"))];
+    let hire = |options| machine.hired(&daemon, options, "kernel=spin_200us iter=50ms");
+    let jobs = ["--tenant lab --memory 10GiB", "--tenant lab --memory 10GiB", "--tenant own"].map(hire);
+    let mut busy = Vec::from(jobs.map(Busy::start));
+    let measure = |busy: &[Busy], pause: Duration, wanted: &[f64]| {
+        std::thread::sleep(pause);
+        let shares = truth.shares(0, busy, 2 * SECOND);
+        println!("{shares}");
+        wanted.iter().enumerate().for_each(|(job, share)| shares.assert_has(job, *share, 3.0));
+    };
     busy[0].go();
-    std::thread::sleep(SETTLE);
-    truth.shares(0, &busy, SECOND).assert_has(0, 98.0, 3.0);
+    measure(&busy, SETTLE, &[98.0, 0.0, 0.0]);
+    assert!(machine.gpuquota(&daemon, "ps").run().out.contains(" 15%+85% "));
+    busy[2].go();
+    measure(&busy, Duration::from_millis(200), &[28.5, 0.0, 70.0]);
     busy[1].go();
-    std::thread::sleep(Duration::from_millis(200));
-    let shares = truth.shares(0, &busy, 2 * SECOND);
-    shares.assert_has(0, 30.0, 3.0);
-    shares.assert_busy(95.0);
+    measure(&busy, SETTLE, &[15.0, 15.0, 68.0]);
+    busy.pop().expect("own").kill(&truth);
+    measure(&busy, Duration::from_millis(200), &[49.0, 49.0]);
+    daemon.kill();
+    measure(&busy, SETTLE, &[15.0, 15.0]);
     busy.into_iter().for_each(|job| job.kill(&truth));
 }
 

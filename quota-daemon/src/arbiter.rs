@@ -68,9 +68,7 @@ impl Arbiter {
         let paused = registry.is_paused(tenant);
         let terms = (0..common.places.len()).map(|device| {
             let mut terms = terms(&registry.effective(tenant, device)?, paused);
-            if registry.borrows_time(tenant) {
-                (terms.soft_cap, terms.capped) = (registry.effective(tenant, device)?.compute_cap, false);
-            }
+            terms.soft = terms.capped && registry.borrows_time(tenant);
             terms.part = registry.part_of_cap(tenant, device);
             Some(registry.pool_of(tenant, device).map_or(terms, |(pool, weight)| terms.in_pool(pool, weight)))
         });
@@ -159,5 +157,5 @@ fn terms(quota: &Quota, paused: bool) -> device::Terms {
     // The cap is the shim's: who is out of credit doesn't come to the gate.
     let share =
         Share { weight: quota.weight, guarantee: quota.guarantee, cap: None, class: quota.priority, pool: None };
-    device::Terms { share, capped: quota.compute_cap.is_some(), soft_cap: None, part: None, paused }
+    device::Terms { share, capped: quota.compute_cap.is_some(), soft: false, part: None, paused }
 }

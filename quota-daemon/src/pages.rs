@@ -157,7 +157,7 @@ impl TenantPages {
     fn publish_quotas(&self, tenant: TenantId, registry: &Registry) {
         for (device, place) in self.common.places.iter().enumerate() {
             if let Some(quota) =
-                registry.published(tenant, device).filter(|quota| *quota != self.common.page.quota(*place))
+                registry.effective(tenant, device).filter(|quota| *quota != self.common.page.quota(*place))
             {
                 self.common.page.publish(*place, &quota);
                 // What was handed out under the old cap and isn't used must not outlive it.

@@ -157,7 +157,7 @@ impl QuotaPage {
     }
 
     /// The same at a time, in nanoseconds of the monotonic clock: the tenant may have borrowed of others with whom it has a cap
-    /// together.
+    /// together, or what nobody else wants.
     pub fn compute_cap_at(&self, device: DeviceId, now_ns: u64) -> Option<Percent> {
         let loan = self.device(device).loan.load(Ordering::Relaxed);
         let holds = now_ns / 1_000_000 < loan >> LOAN_TIME_SHIFT;

@@ -5,9 +5,9 @@ mod loans;
 pub(super) use loans::Loan;
 
 use super::claims::{Account, Claim, Process};
+use quota_core::Priority;
 use quota_core::compute::scheduler::Rules;
 use quota_core::compute::{Action, Event, Part, Pool, Scheduler, Share, Tenant};
-use quota_core::{Percent, Priority};
 use quota_wire::page::Gate;
 use std::collections::BTreeMap;
 
@@ -35,8 +35,8 @@ pub(super) struct Terms {
     pub(super) share: Share,
     /// A cap holds, so that its use has to be counted also when it is alone.
     pub(super) capped: bool,
-    /// A cap that holds only while somebody else wants the device.
-    pub(super) soft_cap: Option<Percent>,
+    /// The cap holds only while somebody of another tenant wants the device.
+    pub(super) soft: bool,
     /// Its part of a cap that it has together with others.
     pub(super) part: Option<Part>,
     pub(super) paused: bool,
@@ -94,10 +94,10 @@ pub(super) struct Device {
     events: Vec<Event>,
     claims: Vec<(Process, Claim)>,
     looked_at_ns: u64,
-    /// When parts of caps were last looked at.
+    /// When loans were last looked at.
     lent_at_ns: u64,
-    /// Somebody has another part since, or came, or went.
-    parts_changed: bool,
+    /// Since then somebody has another part, or came, or went, or a cap has begun to hold or no longer does.
+    loans_changed: bool,
 }
 
 impl Device {
@@ -110,7 +110,7 @@ impl Device {
             claims: Vec::new(),
             looked_at_ns: 0,
             lent_at_ns: 0,
-            parts_changed: false,
+            loans_changed: false,
         }
     }
 
@@ -135,14 +135,13 @@ impl Device {
             uses: loans::Use::default(),
         };
         self.seats.insert(tenant, seat);
-        self.parts_changed = true;
         self.enter(tenant, now_ns);
     }
 
     /// It has none any more. What it had under way isn't waited for: the driver tears it down by itself.
     pub(super) fn unseat(&mut self, tenant: Tenant, now_ns: u64) {
         let seat = self.seats.remove(&tenant);
-        self.parts_changed |= seat.is_some();
+        self.loans_changed |= seat.is_some();
         if seat.is_some_and(|seat| !seat.resting) {
             self.scheduler.detach(tenant, now_ns, &mut self.actions);
             self.act(now_ns);
@@ -153,8 +152,7 @@ impl Device {
     pub(super) fn change(&mut self, tenant: Tenant, terms: Terms, now_ns: u64) {
         let Some(seat) = self.seats.get_mut(&tenant) else { return };
         let before = core::mem::replace(&mut seat.terms, terms);
-        seat.is_held &= before == terms;
-        self.parts_changed |= before.part != terms.part;
+        self.loans_changed |= (before.part, before.soft) != (terms.part, terms.soft);
         if seat.resting || before == terms {
             return;
         }
@@ -185,7 +183,7 @@ impl Device {
                 decided |= self.look_at(tenant, eyes, now_ns);
             }
             self.rest_who_is_idle(now_ns);
-            self.lend_time(now_ns);
+            self.hold_soft_caps();
             self.events.push(Event::Tick);
             decided |= self.tell(now_ns);
             if !decided {
@@ -233,7 +231,7 @@ impl Device {
             .filter(|seat| crowded && seat.may_rest())
             .map(|seat| seat.idle_since_ns.saturating_add(REST_AFTER_NS));
         let accounts = active.filter_map(|seat| seat.account.next_deadline());
-        rest.chain(accounts).chain(self.scheduler.next_deadline()).chain(self.parts_due()).min()
+        rest.chain(accounts).chain(self.scheduler.next_deadline()).chain(self.loans_due()).min()
     }
 
     /// True while somebody waits at a gate or shares the device: then the gates are looked after, and it shows.
@@ -258,7 +256,8 @@ impl Device {
 
     fn enter(&mut self, tenant: Tenant, now_ns: u64) {
         let Some(seat) = self.seats.get_mut(&tenant) else { return };
-        (seat.resting, seat.idle_since_ns, seat.is_held) = (false, now_ns, false);
+        (seat.resting, seat.idle_since_ns) = (false, now_ns);
+        self.loans_changed = true;
         self.scheduler.attach(tenant, seat.terms.share, now_ns, &mut self.actions);
         if seat.terms.paused {
             self.scheduler.pause(tenant, now_ns, &mut self.actions);
@@ -311,21 +310,6 @@ impl Device {
             seat.idle_since_ns = now_ns;
         }
         self.tell(now_ns)
-    }
-
-    /// Has soft caps hold from the moment when somebody else wants the device, and no longer.
-    fn lend_time(&mut self, now_ns: u64) {
-        let wants = |seat: &Seat| !seat.resting && !seat.terms.paused && seat.account.wants();
-        let wanting: Vec<Tenant> = self.seats.iter().filter(|(_, seat)| wants(seat)).map(|(it, _)| *it).collect();
-        for (tenant, seat) in self.seats.iter_mut().filter(|(_, seat)| !seat.resting) {
-            let Some(cap) = seat.terms.soft_cap else { continue };
-            let is_held = wanting.iter().any(|other| other != tenant);
-            if core::mem::replace(&mut seat.is_held, is_held) != is_held {
-                let share = Share { cap: Some(cap).filter(|_| is_held), ..seat.terms.share };
-                self.scheduler.change(*tenant, share, now_ns, &mut self.actions);
-            }
-        }
-        self.act(now_ns);
     }
 
     fn rest_who_is_idle(&mut self, now_ns: u64) {

@@ -308,7 +308,7 @@ impl Work {
                 common.page.set_ahead_us(*place, show.ahead_us);
                 set_gate(common, *place, show.gate);
             }
-            device.lend_parts(now_ns(), &mut self.loans);
+            device.lend(now_ns(), &mut self.loans);
             for loan in self.loans.drain(..) {
                 let Some(Member { wanted: Wanted { common, .. }, .. }) = self.members.0.get(&loan.tenant) else {
                     continue;

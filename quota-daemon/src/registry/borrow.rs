@@ -37,16 +37,10 @@ impl Registry {
         Bytes(self.tenants.values().map(|tenant| tenant.has_borrowed(device).0).sum())
     }
 
-    /// True for one that may use the device's time beyond its cap while nobody else wants it.
+    /// True for one that may use the device's time beyond its cap while nobody of another tenant wants it.
     pub fn borrows_time(&self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(&id) else { return false };
         tenant.borrows || tenant.pool.and_then(|pool| self.tenants.get(&pool)).is_some_and(|pool| pool.borrows)
-    }
-
-    /// What a tenant's processes are to keep to by themselves: a cap on time that can be borrowed is the arbiter's business.
-    pub fn published(&self, id: TenantId, device: usize) -> Option<Quota> {
-        let quota = self.effective(id, device)?;
-        Some(if self.borrows_time(id) { Quota { compute_cap: None, ..quota } } else { quota })
     }
 
     /// What of a quota the tenant's pool doesn't have left, and others lend.

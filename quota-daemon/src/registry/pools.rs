@@ -267,10 +267,9 @@ impl Registry {
         Some((Pool { id: pool.number(), weight: all.weight }, own))
     }
 
-    /// A tenant's part of its pool's cap, where there is one: what it may have of the others' parts while they don't use them. A
-    /// cap that can be borrowed beyond is not lent in parts.
+    /// A tenant's part of its pool's cap, where there is one: what it may have of the others' parts while they don't use them.
     pub fn part_of_cap(&self, tenant: TenantId, device: usize) -> Option<Part> {
-        let it = self.tenants.get(&tenant).filter(|_| !self.borrows_time(tenant))?;
+        let it = self.tenants.get(&tenant)?;
         let (_, weight) = self.pool_of(tenant, device)?;
         let all = self.pool_grant(Some(it.pool.unwrap_or(tenant)), device)?.compute_cap?;
         let most = it.effective(device)?.compute_cap.map_or(all, |own| own.min(all));

@@ -1,5 +1,5 @@
 use super::*;
-use quota_core::Priority;
+use quota_core::{Percent, Priority};
 
 const MS: u64 = 1_000_000;
 
@@ -28,7 +28,7 @@ impl Eyes for Stage {
 
 fn terms(weight: u32) -> Terms {
     let share = Share { weight, guarantee: None, cap: None, class: Priority::Normal, pool: None };
-    Terms { share, capped: false, soft_cap: None, part: None, paused: false }
+    Terms { share, capped: false, soft: false, part: None, paused: false }
 }
 
 fn capped() -> Terms {
@@ -167,39 +167,48 @@ fn two_that_are_busy_take_turns_and_idle_ones_come_to_rest() {
     assert_eq!(asked, 1, "one asks at its next use, so that the other is alone");
 }
 
-/// Time that nobody else wants can be borrowed beyond a cap, which holds again as soon as somebody does.
+/// Time that nobody of another tenant wants is lent to who may borrow beyond his cap; it holds as soon as somebody does, for
+/// the jobs of a tenant together.
 #[test]
 fn a_soft_cap_holds_while_somebody_else_wants_the_device() {
     let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
-    let soft = Terms { soft_cap: Percent::from_hundredths(3_000), ..terms(100) };
-    for (tenant, terms) in [(1, soft), (2, capped())] {
+    let soft = Terms { soft: true, ..capped() };
+    let part = Part { weight: 100, own: 1_500, most: 3_000, all: 3_000 };
+    let job = Terms { part: Some(part), ..soft.in_pool(Pool { id: 7, weight: 100 }, 100) };
+    for (tenant, terms) in [(1, job), (2, job), (3, capped()), (4, soft)] {
         device.seat(Tenant(tenant), terms, 0);
     }
-    let mut run = |busy: &[u64], ms: u64| {
-        let mut used = [0, 0];
-        for _ in 0..ms {
-            let holder = device.holder().map(|it| it.0).filter(|it| busy.contains(it));
-            for tenant in [1, 2] {
-                let before = stage.claims.get(&Tenant(tenant)).copied().unwrap_or_default();
-                let ran = u64::from(holder == Some(tenant));
-                used[tenant as usize - 1] += ran;
-                let (submitted, busy_ns) = (before.submitted + ran, before.busy_ns + ran * MS);
-                let waiting = u32::from(busy.contains(&tenant));
-                stage.says(tenant, Claim { submitted, completed: submitted, busy_ns, waiting, ..Claim::default() });
-            }
-            stage.now_ns += MS;
-            stage.look(&mut device);
+    let mut used = [0u64; 4];
+    let mut run = |device: &mut Device, uses: [u64; 4], lasts_ms: u64| {
+        for (at, used) in used.iter_mut().enumerate() {
+            *used += uses[at] * MS;
+            let waiting = u32::from(uses[at] > 0);
+            let claim = Claim { busy_ns: *used, submitted: *used, completed: *used, waiting, ..Claim::default() };
+            stage.says(at as u64 + 1, claim);
         }
-        used
+        stage.now_ns += lasts_ms * MS;
+        stage.look(device);
+        let mut loans = Vec::new();
+        device.lend(stage.now_ns, &mut loans);
+        let shown = |loan: &Loan| (loan.tenant.0, loan.cap.map(Percent::hundredths));
+        loans.iter().map(shown).collect::<Vec<_>>()
     };
-    let [alone, _] = run(&[1], 1_000);
-    assert!(alone >= 980, "{alone} of 1,000");
-    let [first, second] = run(&[1, 2], 50);
-    assert!(first <= 25 && second >= 25, "at once: {first} and {second} of 50");
-    let [capped, other] = run(&[1, 2], 2_000);
-    assert!((540..=660).contains(&capped) && other >= 1_300, "{capped} and {other} of 2,000");
-    let [again, _] = run(&[1], 1_000);
-    assert!(again >= 950, "{again} of 1,000");
+    let all = |tenant| (tenant, Some(10_000));
+    run(&mut device, [0; 4], 100);
+    assert_eq!(run(&mut device, [1, 0, 0, 0], 1), [all(1), all(2), (4, None)], "at once");
+    assert_eq!(run(&mut device, [50, 50, 0, 0], 100), [all(1), all(2)], "for all jobs of the tenant");
+    assert_eq!(run(&mut device, [1, 1, 1, 0], 1), [(1, None), (2, None)], "somebody else comes");
+    assert_eq!(run(&mut device, [1, 1, 1, 0], 1), [], "nothing new");
+    for _ in 0..20 {
+        run(&mut device, [15, 0, 70, 0], 100);
+    }
+    assert_eq!(run(&mut device, [15, 0, 70, 0], 100), [(1, Some(2_850))], "what one leaves of the cap the other has");
+    assert_eq!(run(&mut device, [1, 0, 0, 1], 1), [], "of two that borrow neither has more");
+    assert_eq!(run(&mut device, [0, 0, 0, 1], 1), [(1, Some(2_850)), all(4)], "who is alone has all");
+    device.change(Tenant(4), capped(), 0);
+    assert_eq!(run(&mut device, [0, 0, 0, 1], 1)[1..], [(4, None)], "and may no longer");
+    run(&mut device, [0; 4], 100);
+    assert_eq!(device.loans_due(), None, "nobody looks where nobody has work");
 }
 
 /// While nobody looked after the gates, both launched as they liked; what they say of that time is no debt of either.
@@ -296,7 +305,7 @@ fn parts_that_are_not_used_are_lent() {
             stage.now_ns += 100 * MS;
             stage.look(device);
             loans.clear();
-            device.lend_parts(stage.now_ns, &mut loans);
+            device.lend(stage.now_ns, &mut loans);
         }
         let now_ms = stage.now_ns / MS;
         let shown = |loan: &Loan| (loan.tenant.0, loan.cap.map(Percent::hundredths), loan.until_ns / MS - now_ms);
@@ -323,8 +332,8 @@ fn parts_that_are_not_used_are_lent() {
     run(&mut device, [25, 25, 50], 1);
     device.change(Tenant(1), in_pool(part(3_500, 5_000)), 0);
     let mut loans = Vec::new();
-    device.lend_parts(0, &mut loans);
+    device.lend(0, &mut loans);
     assert!(loans.iter().all(|loan| loan.cap.is_none()), "at once, when parts change: {loans:?}");
     assert_eq!(run(&mut device, [0, 0, 50], 20), [], "nobody wants it");
-    assert!(device.parts_due().is_none(), "and nobody looks");
+    assert!(device.loans_due().is_none(), "and nobody looks");
 }

@@ -67,10 +67,10 @@ impl World {
                     }
                 }
                 Action::Publish(id) if self.pages.contains_key(&id) => {
-                    self.pages.insert(id, self.node.registry.published(id, 0));
+                    self.pages.insert(id, self.node.registry.effective(id, 0));
                 }
                 Action::Welcome(welcome) => {
-                    let fresh = self.node.registry.published(welcome.tenant, 0);
+                    let fresh = self.node.registry.effective(welcome.tenant, 0);
                     self.pages.entry(welcome.tenant).or_insert(fresh);
                 }
                 Action::Forget(id) => drop(self.pages.remove(&id)),
@@ -89,7 +89,7 @@ impl World {
             if members.is_empty() {
                 continue;
             }
-            assert_eq!(*page, registry.published(*id, 0), "what {name} has on its page");
+            assert_eq!(*page, registry.effective(*id, 0), "what {name} has on its page");
         }
         let active = registry.tenants.iter().filter(|(_, tenant)| tenant.is_active());
         let most = active.map(|(id, tenant)| {

@@ -140,20 +140,18 @@ fn a_small_part_of_a_small_cap_is_no_less_a_cap() {
     assert_eq!(quotas, [(Some(25), Some(5)); 20]);
 }
 
-/// Where there is no cap that several have, or it may be borrowed beyond, there are no parts of it.
+/// Where there is no cap that several have, there are no parts of it; one that may be borrowed beyond has parts like any other.
 #[test]
-fn only_a_cap_that_holds_has_parts() {
+fn only_a_cap_has_parts() {
     let borrows = "borrow: true, compute: {limit: 60%}";
     let weighs = "compute: {weight: 2}";
     for (pool, asks, own) in [(borrows, "lab", Some(6000)), (weighs, "lab", None), (weighs, "other", None)] {
         let mut node = Node::new(1, &format!("{{tenants: [{{name: lab, memory: 40GiB, {pool}}}]}}"));
         let (_, name) = node.part(admit(asks, "10GiB"));
         let id = node.registry.tenant_named(&name).expect("it runs");
-        assert_eq!(
-            (hundredths(node.quota(&name).compute_cap), node.registry.part_of_cap(id, 0)),
-            (own, None),
-            "{pool}"
-        );
+        let part = own.map(|own| Part { weight: 100, own, most: own, all: own });
+        let got = (hundredths(node.quota(&name).compute_cap), node.registry.part_of_cap(id, 0));
+        assert_eq!(got, (own, part), "{pool}");
     }
 }
 
