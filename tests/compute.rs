@@ -131,6 +131,30 @@ fn time_beyond_a_cap_is_borrowed_and_given_back() {
     busy.into_iter().for_each(|job| job.kill(&truth));
 }
 
+/// Two that may borrow have all of the device between them, and who comes besides has his.
+#[test]
+fn those_who_borrow_time_share_what_nobody_else_wants() {
+    let _alone = alone();
+    let machine = Machine::new("a100-80gb");
+    let (borrows, limit) = ("compute: {limit: 30%}, borrow: true", "compute: {limit: 40%}");
+    let document = format!("tenants: [{{name: a, {borrows}}}, {{name: b, {borrows}}}, {{name: c, {limit}}}]\n");
+    let daemon = machine.daemon_under(&document);
+    let truth = machine.truth();
+    let hire = |options| machine.hired(&daemon, options, "kernel=spin_200us iter=50ms");
+    let mut busy = ["--tenant a", "--tenant b", "--tenant c"].map(hire).map(Busy::start);
+    busy[..2].iter_mut().for_each(Busy::go);
+    std::thread::sleep(SETTLE);
+    let two = truth.shares(0, &busy, 2 * SECOND);
+    busy[2].go();
+    std::thread::sleep(SETTLE);
+    let three = truth.shares(0, &busy, 2 * SECOND);
+    println!("{two}\n{three}");
+    [0, 1].iter().for_each(|job| two.assert_has(*job, 49.0, 3.0));
+    [0, 1].iter().for_each(|job| three.assert_has(*job, 31.0, 3.0));
+    three.assert_has(2, 35.0, 4.0);
+    busy.into_iter().for_each(|job| job.kill(&truth));
+}
+
 /// Alone on the device, without a daemon: 30 per cent of each second, however it launches.
 fn a_cap_holds(words: &str) {
     a_cap_holds_on(words, "");
