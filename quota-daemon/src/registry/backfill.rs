@@ -29,18 +29,48 @@ impl Registry {
         ahead: impl Iterator<Item = &'a Job>,
     ) -> Option<NoRoom> {
         let party = whose.pool.or(whose.tenant);
-        // Whoever waits for an owner to leave its device has no use for what is free there meanwhile.
-        let in_line = |job: &&Job| job.devices.contains(&index) && !self.waits_for_owner(index, party, job);
-        let before: Vec<&Job> = ahead.filter(in_line).collect();
+        // Whoever waits for an owner to leave its device has no use for what is free there meanwhile; nor has whom only such
+        // a one keeps waiting.
+        let (mut strangers, mut before) = (Vec::new(), Vec::new());
+        for job in ahead.filter(|job| job.devices.contains(&index)) {
+            if self.waits_for_owner(index, party, job) {
+                strangers.push(job);
+            } else if !self.waits_behind(index, job, &strangers) {
+                before.push(job);
+            }
+        }
+        (!self.delays_nobody(index, whose, wants, allowed, &before)).then_some(NoRoom::Behind)
+    }
+
+    /// Whether a job waits for one of those alone, who are before it.
+    fn waits_behind(&self, index: usize, job: &Job, ahead: &[&Job]) -> bool {
+        if ahead.is_empty() {
+            return false;
+        }
+        let asked = self.whose_is(job).and_then(|whose| Ok((whose, self.wants_of_job(job, whose)?)));
+        let Ok((whose, wants)) = asked else { return false };
+        let party = whose.pool.or(whose.tenant);
+        let before: Vec<&Job> = ahead.iter().copied().filter(|job| !self.waits_for_owner(index, party, job)).collect();
+        !self.delays_nobody(index, whose, &wants, &job.allowed, &before)
+    }
+
+    /// Whether none of those `before` it starts later for what a job gets on a device.
+    fn delays_nobody(
+        &self,
+        index: usize,
+        whose: Whose,
+        wants: &[(usize, Quota)],
+        allowed: &Allowed,
+        before: &[&Job],
+    ) -> bool {
         // One of a tenant that runs already takes no further place among the jobs.
         let is_new = whose.tenant.is_none_or(|id| !self.tenants[&id].is_active());
         let wanted = wants.iter().find(|(device, _)| *device == index).map(|(_, quota)| quota);
-        let delays_nobody = before.is_empty()
+        before.is_empty()
             || before.len() <= AHEAD_MAX
-                && !self.keeps_waiting(index, party, allowed, &before)
+                && !self.keeps_waiting(index, whose.pool.or(whose.tenant), allowed, before)
                 && (!is_new || self.leaves_a_place(index, before.len()))
-                && wanted.is_none_or(|quota| self.leaves_room(index, quota, whose.pool, &before));
-        (!delays_nobody).then_some(NoRoom::Behind)
+                && wanted.is_none_or(|quota| self.leaves_room(index, quota, whose.pool, before))
     }
 
     /// A place among the jobs that somebody before it may need is not given away.

@@ -41,6 +41,30 @@ fn who_waits_for_an_owner_to_leave_keeps_no_job_of_the_owner_waiting() {
     assert_eq!(node.registry.check_isolation(), Ok(()));
 }
 
+/// Nor do they wait behind those who might share with the owner and wait for such a one; but behind those who came before him.
+#[test]
+fn who_waits_behind_a_stranger_keeps_no_job_of_the_owner_waiting() {
+    for (name, memory) in [("rival", "5GiB"), ("stranger", "75GiB")] {
+        let mut node = node(1);
+        let (vision, _) = node.placed_on(plain("vision"));
+        let (stranger, reason) = node.waits(waiting(name, memory));
+        assert!(reason.contains("vision's own"), "{reason}");
+        let (friend, reason) = node.waits(waiting("friend/x", "40GiB"));
+        assert_eq!(reason, "those before it", "{name} would wait for it");
+        let (later, _) = node.placed_on(on("0", admit("vision/later", "50GiB")));
+        assert!(granted(&node.closed(vision)).is_empty());
+        assert_eq!(granted(&node.closed(later)).first().map(|it| it.0), Some(stranger));
+        assert_eq!(granted(&node.closed(stranger)).first().map(|it| it.0), Some(friend));
+        assert_eq!(node.registry.check_isolation(), Ok(()));
+    }
+    let mut node = self::node(1);
+    node.placed_on(on("0", admit("vision/large", "60GiB")));
+    node.waits(waiting("friend/x", "70GiB"));
+    node.waits(waiting("rival", "5GiB"));
+    let (_, reason) = node.waits(waiting("vision/later", "14GiB"));
+    assert_eq!(reason, "those before it", "the friend waits for room, and came before the rival");
+}
+
 /// Before the owner is there, those before it are before it; and whom it doesn't keep out, always.
 #[test]
 fn an_owner_waits_its_turn_behind_those_whom_it_does_not_keep_out() {
