@@ -57,8 +57,12 @@ impl Registry {
     }
 
     fn has_room(&self, needs: &[(usize, Quota)], whose: Whose, devices: &[usize], job: &Job) -> Result<(), NoRoom> {
-        self.fits(needs, whose, true)?;
-        self.takes_anybody(devices)?;
+        let fits = self.fits(needs, whose, true);
+        // What can never fit is said first, and then what no room would help.
+        if !matches!(fits, Err(NoRoom::Never(_))) {
+            self.takes_anybody(devices)?;
+        }
+        fits?;
         let left = whose.tenant.map_or(Ok(()), |id| self.leaves_something(id, devices));
         left.map_err(NoRoom::NotNow)?;
         self.is_apart(devices, whose, &job.allowed)

@@ -72,7 +72,9 @@ impl Registry {
         let needs = self.needs(whose.tenant, &job.devices, &wants);
         let fits = |at: &usize| {
             let on: Vec<(usize, Quota)> = needs.iter().filter(|(index, _)| index == at).copied().collect();
-            self.fits_but_for_loans(&on, whose) && self.is_apart(&[*at], whose, &job.allowed).is_ok()
+            !self.is_drained(*at)
+                && self.fits_but_for_loans(&on, whose)
+                && self.is_apart(&[*at], whose, &job.allowed).is_ok()
         };
         let count = job.count.unwrap_or(job.devices.len());
         let its: Vec<usize> = job.devices.iter().copied().filter(fits).take(count).collect();

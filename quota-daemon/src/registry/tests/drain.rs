@@ -50,6 +50,25 @@ fn a_choice_is_made_among_the_devices_that_are_open() {
     assert_eq!(node.drain("all", false).0, "devices 0,1,2: in use again");
 }
 
+/// What is borrowed there isn't asked back for those who wait until the device is in use again: its owner, or somebody else.
+#[test]
+fn nobody_gives_back_for_one_that_waits_for_a_drained_device() {
+    let tenants = "tenants: [{name: lab, memory: 10GiB, borrow: true}, {name: own, memory: 40GiB}]";
+    for (name, memory) in [("own/job", "40GiB"), ("solo", "29GiB")] {
+        let mut node = Node::new(1, &format!("{{scheduling: {{grace: 10s, reclaim: terminate}}, {tenants}}}"));
+        node.job("lab/large", "75GiB");
+        let (_, slot) = node.member_of("lab/large", 20);
+        node.charged = vec![(slot, 70 * GIB)];
+        node.drain("0", true);
+        assert!(node.waits_for(on("0", waiting(name, memory))).contains("is drained"));
+        node.step();
+        assert!(node.pass(60_000).is_empty() && node.state("lab/large").is_none(), "for {name}, in vain");
+        node.drain("0", false);
+        node.step();
+        assert_eq!(node.state("lab/large"), Some("notified"), "for {name}");
+    }
+}
+
 /// Who is there stays, with all that is granted; a second job of the same tenant is new all the same.
 #[test]
 fn who_is_there_stays_and_gets_nobody_in() {
