@@ -14,6 +14,7 @@ mod work;
 
 use crate::log;
 use crate::registry::{Registry, TenantId};
+use quota_core::Percent;
 use quota_core::compute::Share;
 use quota_core::compute::scheduler::Rules;
 use quota_core::settings::LogLevel;
@@ -157,5 +158,11 @@ fn terms(quota: &Quota, paused: bool) -> device::Terms {
     // The cap is the shim's: who is out of credit doesn't come to the gate.
     let share =
         Share { weight: quota.weight, guarantee: quota.guarantee, cap: None, class: quota.priority, pool: None };
-    device::Terms { share, capped: quota.compute_cap.is_some(), soft: false, part: None, paused }
+    device::Terms {
+        share,
+        capped: quota.compute_cap.as_ref().is_some_and(Percent::binds),
+        soft: false,
+        part: None,
+        paused,
+    }
 }

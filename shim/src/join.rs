@@ -377,7 +377,7 @@ fn with_file(settings: &Settings, seen: &[Seen]) -> Result<Member, String> {
     }
     let caps = seen.iter().enumerate().map(|(index, device)| FixedCaps {
         memory: settings.memory.on(index).map(|size| size.on(Bytes(device.total_bytes))),
-        compute: settings.compute.on(index).filter(|cap| *cap < Percent::ALL),
+        compute: settings.compute.on(index).filter(Percent::binds),
     });
     Ok(Member {
         caps: Caps::Fixed(caps.collect()),
@@ -398,7 +398,7 @@ impl Member {
     /// The most of the time of its device `index`; none where all of it may be used.
     pub(crate) fn compute_cap(&self, index: usize, place: DeviceId) -> Option<Percent> {
         match &self.caps {
-            Caps::Page(page) => page.compute_cap(place).filter(|cap| *cap < Percent::ALL),
+            Caps::Page(page) => page.compute_cap(place).filter(Percent::binds),
             Caps::Fixed(caps) => caps.get(index)?.compute,
         }
     }
@@ -406,7 +406,7 @@ impl Member {
     /// The same at a time of the monotonic clock, with what is lent until then.
     pub(crate) fn compute_cap_at(&self, index: usize, place: DeviceId, now_ns: u64) -> Option<Percent> {
         match &self.caps {
-            Caps::Page(page) => page.compute_cap_at(place, now_ns).filter(|cap| *cap < Percent::ALL),
+            Caps::Page(page) => page.compute_cap_at(place, now_ns).filter(Percent::binds),
             Caps::Fixed(_) => self.compute_cap(index, place),
         }
     }

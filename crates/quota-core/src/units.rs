@@ -119,6 +119,11 @@ impl Percent {
         (1..=10_000).contains(&hundredths).then_some(Self(hundredths))
     }
 
+    /// True for a cap of so much that is one: less than all.
+    pub fn binds(&self) -> bool {
+        *self < Self::ALL
+    }
+
     /// In hundredths of a percent.
     pub fn hundredths(self) -> u32 {
         self.0

@@ -271,7 +271,7 @@ impl Registry {
     pub fn part_of_cap(&self, tenant: TenantId, device: usize) -> Option<Part> {
         let it = self.tenants.get(&tenant)?;
         let (_, weight) = self.pool_of(tenant, device)?;
-        let all = self.pool_grant(Some(it.pool.unwrap_or(tenant)), device)?.compute_cap?;
+        let all = self.pool_grant(Some(it.pool.unwrap_or(tenant)), device)?.compute_cap.filter(Percent::binds)?;
         let most = it.effective(device)?.compute_cap.map_or(all, |own| own.min(all));
         let own = self.effective(tenant, device)?.compute_cap?;
         Some(Part { weight, own: own.hundredths(), most: most.hundredths(), all: all.hundredths() })
@@ -287,7 +287,7 @@ impl Registry {
         });
         let all_of_it: Vec<_> = own.into_iter().chain(parts).collect();
         let Some(at) = all_of_it.iter().position(|(id, ..)| *id == tenant) else { return };
-        if let Some(cap) = all.compute_cap {
+        if let Some(cap) = all.compute_cap.filter(Percent::binds) {
             let claims: Vec<(u32, Option<u32>)> = all_of_it.iter().map(|(_, weight, cap, _)| (*weight, *cap)).collect();
             let part = shares(cap.hundredths(), &claims)[at];
             quota.compute_cap = super::least(quota.compute_cap, Percent::part(part.max(1)));

@@ -70,6 +70,21 @@ fn a_cap_has_use_counted_also_when_it_is_alone() {
     assert_eq!(a.page.ahead_us(a.place), 5000, "nobody else wants the device");
 }
 
+/// All of the device's time is no cap: who may have that, and is alone, is free of all counting, also if he may borrow more of it.
+#[test]
+fn a_cap_of_all_is_none() {
+    for borrows in [false, true] {
+        let node = Node::start("l4-24gb", &[]);
+        apply(&node, &format!("tenants: [{{name: lab, compute: {{limit: 100%}}, borrow: {borrows}}}]\n"));
+        for tenant in ["a", "lab"] {
+            let a = Player::join(&node, tenant, if tenant == "a" { capped(100) } else { Hello::default() });
+            a.attach();
+            a.want();
+            a.until(Gate::Free);
+        }
+    }
+}
+
 #[test]
 fn who_is_not_sure_is_waited_for_and_who_is_sure_is_followed_closely() {
     let node = Node::start("l4-24gb", &[]);

@@ -140,18 +140,27 @@ fn a_small_part_of_a_small_cap_is_no_less_a_cap() {
     assert_eq!(quotas, [(Some(25), Some(5)); 20]);
 }
 
-/// Where there is no cap that several have, there are no parts of it; one that may be borrowed beyond has parts like any other.
+/// Where there is no cap that several have, there are no parts of it, and all of the time is no cap; one that may be borrowed
+/// beyond has parts like any other.
 #[test]
 fn only_a_cap_has_parts() {
-    let borrows = "borrow: true, compute: {limit: 60%}";
-    let weighs = "compute: {weight: 2}";
-    for (pool, asks, own) in [(borrows, "lab", Some(6000)), (weighs, "lab", None), (weighs, "other", None)] {
+    let limit = |limit: &str| format!("borrow: true, compute: {{limit: {limit}}}");
+    let weighs = "compute: {weight: 2}".to_owned();
+    for (pool, asks, caps) in [
+        (limit("60%"), "lab", [Some(6000), Some(3000)]),
+        (limit("100%"), "lab", [None; 2]),
+        (weighs.clone(), "lab", [None; 2]),
+        (weighs, "other", [None; 2]),
+    ] {
         let mut node = Node::new(1, &format!("{{tenants: [{{name: lab, memory: 40GiB, {pool}}}]}}"));
         let (_, name) = node.part(admit(asks, "10GiB"));
         let id = node.registry.tenant_named(&name).expect("it runs");
-        let part = own.map(|own| Part { weight: 100, own, most: own, all: own });
-        let got = (hundredths(node.quota(&name).compute_cap), node.registry.part_of_cap(id, 0));
-        assert_eq!(got, (own, part), "{pool}");
+        for cap in caps {
+            let part = cap.map(|own| Part { weight: 100, own, most: 6000, all: 6000 });
+            let got = (hundredths(node.quota(&name).compute_cap), node.registry.part_of_cap(id, 0));
+            assert_eq!(got, (cap, part), "{pool}");
+            node.part(admit(asks, "10GiB"));
+        }
     }
 }
 
