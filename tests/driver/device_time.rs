@@ -1,6 +1,7 @@
 //! Time on the device: kernels that meet, copies that take time, what goes on without its process, and what NVML tells.
 
 use harness::{Busy, Machine, alone, eventually, program};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 const MS: u64 = 1_000_000;
@@ -110,6 +111,9 @@ fn copies_and_memsets_take_what_the_setting_says() {
     }
 }
 
+/// What a sample of NVML is about.
+const STRETCH_NS: u64 = 166_666_667;
+
 /// NVML's samples are whole stretches of a sixth of a second, and late; what they say is what was.
 #[test]
 fn nvml_tells_each_process_its_share() {
@@ -119,22 +123,28 @@ fn nvml_tells_each_process_its_share() {
     let words = ["kernel=spin_1ms iter=20ms gap=20ms", "kernel=spin_500us iter=50ms"];
     let jobs = Busy::start_all(words.map(|words| machine.free(words)));
     std::thread::sleep(Duration::from_millis(400));
-    let mut told = vec![(0.0, 0); 2];
-    let before = truth.account(0);
-    let mut seen = std::collections::BTreeSet::new();
-    while seen.len() < 12 * 2 {
+    let mut told = [0.0; 2];
+    let mut accounts = vec![truth.account(0)];
+    let (mut seen, mut ends) = (BTreeSet::new(), BTreeSet::new());
+    while ends.len() < 12 {
         for sample in truth.process_samples(0) {
             let job = jobs.iter().position(|job| job.pid() == sample.host_pid).expect("one of them");
-            if sample.at_ns > before.at_ns + 166_666_667 && seen.insert((job, sample.at_ns)) {
-                told[job].0 += f64::from(sample.percent);
-                told[job].1 += 1;
+            if sample.at_ns > accounts[0].at_ns + STRETCH_NS && seen.insert((job, sample.at_ns)) {
+                told[job] += f64::from(sample.percent);
+                ends.insert(sample.at_ns);
             }
         }
-        std::thread::sleep(Duration::from_millis(40));
+        std::thread::sleep(Duration::from_millis(5));
+        accounts.push(truth.account(0));
     }
-    let account = truth.account(0).since(&before);
-    for (job, (sum, count)) in jobs.iter().zip(&told) {
-        let (told, was) = (sum / f64::from(*count), account.of(job.pid()) as f64 * 100.0 / account.at_ns as f64);
+    // From the beginning of the first stretch to the end of the last, on a machine that may do something else in between. Of
+    // a stretch in which a job had nothing there is no sample of it.
+    let at = |at_ns: u64| accounts.iter().min_by_key(|account| account.at_ns.abs_diff(at_ns)).expect("some");
+    let (begin_ns, end_ns) =
+        ends.first().zip(ends.last()).map(|(first, last)| (first - STRETCH_NS, *last)).expect("some");
+    let (account, stretches) = (at(end_ns).since(at(begin_ns)), (end_ns - begin_ns) as f64 / STRETCH_NS as f64);
+    for (job, sum) in jobs.iter().zip(&told) {
+        let (told, was) = (sum / stretches, account.of(job.pid()) as f64 * 100.0 / account.at_ns as f64);
         assert!((told - was).abs() < 2.0, "{told} told, {was} was");
     }
     jobs.into_iter().for_each(|job| job.kill(&truth));

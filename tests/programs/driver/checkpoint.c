@@ -29,11 +29,11 @@ static int state_of(int pid) {
     return state;
 }
 
-/* `a` allocates and `k` launches a kernel of 200 ms; both answer `d`. */
+/* `a` allocates and `k` launches a kernel of 500 ms; both answer `d`. */
 static int child(void) {
     CUdeviceptr block;
     begin();
-    CUfunction slow = kernel("spin_200ms");
+    CUfunction slow = kernel("spin_500ms");
     say('r');
     for (char order; (order = hear()) != 'q'; say('d')) {
         if (order == 'a') NEED(cuMemAlloc_v2(&block, 4 * MIB));
@@ -93,7 +93,7 @@ static void busy(int pid) {
     is("a lock waits for it as long as it was told", cuCheckpointProcessLock(pid, &soon), NOT_READY);
     is("and leaves the process running", state_of(pid), RUNNING);
     NEED(cuCheckpointProcessLock(pid, NULL));
-    HOLDS("or until it is done", now_ms() - begun >= 199);
+    HOLDS("or until it is done", now_ms() - begun >= 499);
     NEED(cuCheckpointProcessUnlock(pid, NULL));
 }
 

@@ -128,7 +128,7 @@ static void in_capture(void) {
 
 int main(void) {
     begin();
-    CUfunction before = kernel("spin_30ms"), work = kernel("spin_3ms");
+    CUfunction before = kernel("spin_300ms"), work = kernel("spin_3ms");
     busy_stream(before, work);
     never_asked(before, kernel("spin_20us"));
     kinds(before, work);
