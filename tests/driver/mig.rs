@@ -147,17 +147,14 @@ fn instances_run_beside_each_other() {
     const WINDOW: Duration = Duration::from_millis(500);
     let machine = Machine::new("a100-40gb:2x3g.20gb");
     let all = instances("a100-40gb:2x3g.20gb");
-    let job = |at: usize| machine.free("kernel=spin_200us").env("CUDA_VISIBLE_DEVICES", all[at].uuid_text());
+    // Long ones, which keep the device busy whatever else the processors do.
+    let job = |at: usize| machine.free("kernel=spin_5ms").env("CUDA_VISIBLE_DEVICES", all[at].uuid_text());
     let truth = machine.truth();
     let apart = Busy::start_all([job(0), job(1)]);
-    let mut sum = 0.0;
     for (unit, own, other) in [(1, 0, 1), (2, 1, 0)] {
         let shares = truth.shares(unit, &apart, WINDOW).of_time();
-        assert!(shares[own] > 30.0 && shares[other] == 0.0, "unit {unit}: {shares:?}");
-        sum += shares[own];
+        assert!(shares[own] > 80.0 && shares[other] == 0.0, "unit {unit}: {shares:?}");
     }
-    // However little of a processor they have to launch with: more than there would be of one.
-    assert!(sum > 120.0, "{sum}");
     let both = Busy::start_all([job(0)]);
     let shares = truth.shares(1, &[apart, both].into_iter().flatten().collect::<Vec<_>>(), WINDOW);
     let had = shares.of_time();

@@ -1,4 +1,5 @@
 use super::*;
+use quota_core::compute::Limit;
 use quota_core::{Percent, Priority};
 
 const MS: u64 = 1_000_000;
@@ -209,6 +210,58 @@ fn a_soft_cap_holds_while_somebody_else_wants_the_device() {
     assert_eq!(run(&mut device, [0, 0, 0, 1], 1)[1..], [(4, None)], "and may no longer");
     run(&mut device, [0; 4], 100);
     assert_eq!(device.loans_due(), None, "nobody looks where nobody has work");
+}
+
+/// What that comes to, where processes keep to their caps and loans: all while nobody else wants it, and at once the other's part.
+#[test]
+fn time_that_is_borrowed_is_given_back_at_once() {
+    /// Each launch takes so long, and each change of hands.
+    const STEP_NS: u64 = MS / 10;
+    let (mut stage, mut device) = (Stage::default(), Device::new(Rules::default()));
+    for (tenant, terms) in [(1, Terms { soft: true, ..capped() }), (2, capped())] {
+        device.seat(Tenant(tenant), terms, 0);
+    }
+    let limit = Limit::new(Percent::from_hundredths(3_000).expect("legal"), 3 * MS);
+    let (mut empty_at, mut throttled, mut loan) = (0, false, None);
+    let mut run = |busy: &[u64], ms: u64| {
+        let mut used_ns = [0; 2];
+        for _ in 0..ms * MS / STEP_NS {
+            let keeps = loan.is_none_or(|loan: Loan| loan.cap.is_none() || loan.until_ns <= stage.now_ns);
+            let has_credit = if throttled {
+                stage.now_ns >= limit.resumes_at(empty_at)
+            } else {
+                limit.has_credit(empty_at, stage.now_ns)
+            };
+            throttled = keeps && !has_credit;
+            for tenant in [1, 2] {
+                let before = stage.claims.get(&Tenant(tenant)).copied().unwrap_or_default();
+                let (is_busy, may) = (busy.contains(&tenant), tenant == 2 || !throttled);
+                let runs = u64::from(is_busy && may && device.holder() == Some(Tenant(tenant)));
+                if tenant == 1 && keeps && runs > 0 {
+                    empty_at = limit.charge(empty_at, STEP_NS, stage.now_ns);
+                }
+                used_ns[tenant as usize - 1] += runs * STEP_NS;
+                let (submitted, busy_ns) = (before.submitted + runs, before.busy_ns + runs * STEP_NS);
+                let (waiting, throttled) = (u32::from(is_busy && may), u32::from(is_busy && !may));
+                let claim = Claim { submitted, completed: submitted, busy_ns, waiting, throttled, ..Claim::default() };
+                stage.says(tenant, claim);
+            }
+            stage.now_ns += STEP_NS;
+            stage.look(&mut device);
+            let mut loans = Vec::new();
+            device.lend(stage.now_ns, &mut loans);
+            loan = loans.into_iter().find(|loan| loan.tenant == Tenant(1)).or(loan);
+        }
+        used_ns.map(|used_ns| used_ns / MS)
+    };
+    let [alone, _] = run(&[1], 1_000);
+    assert!(alone >= 980, "{alone} of 1,000");
+    let [first, second] = run(&[1, 2], 50);
+    assert!(first <= 25 && second >= 25, "at once: {first} and {second} of 50");
+    let [capped, other] = run(&[1, 2], 2_000);
+    assert!((540..=660).contains(&capped) && other >= 1_300, "{capped} and {other} of 2,000");
+    let [again, _] = run(&[1], 1_000);
+    assert!(again >= 950, "{again} of 1,000");
 }
 
 /// While nobody looked after the gates, both launched as they liked; what they say of that time is no debt of either.
